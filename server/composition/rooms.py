@@ -17,7 +17,7 @@ from ..controller.auto_topics import AutoTopics
 from ..controller.controller import Controller, ControllerSettings
 from ..coordination.paths import entity_node
 from ..coordinator.group.config import GroupConfig
-from ..coordinator.group.consumer.draft import GroupSettings
+from ..coordinator.group.modern.surroundings import GroupSettings
 from ..coordinator.group_coordinator import GroupCoordinator
 from ..coordinator.internal_topic import InternalTopicLog
 from ..coordinator.share.config import ShareCoordinatorConfig
@@ -215,8 +215,8 @@ def build_rooms(
         clock,
         turns=turns,
         metadata=publisher.current,
-        settings_of=lambda group_id: settings_of_group(
-            config, publisher.current().config(GROUPS, entity_node(group_id))
+        settings_of=lambda group_id, kind: settings_of_group(
+            config, publisher.current().config(GROUPS, entity_node(group_id)), kind
         ),
     )
     producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))
@@ -483,8 +483,10 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
     )
 
 
-def settings_of_group(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSettings | None:
-    """The settings of a consumer group that has configs of its own."""
+def settings_of_group(
+    config: BrokerConfig, stored: Mapping[str, str], kind: str = "consumer"
+) -> GroupSettings | None:
+    """The settings of a consumer group or share group that has configs of its own."""
     if not stored:
         return None
     values = effective_group_config(config, stored)
@@ -495,9 +497,9 @@ def settings_of_group(config: BrokerConfig, stored: Mapping[str, str]) -> GroupS
         return value
 
     return GroupSettings(
-        number("consumer.session.timeout.ms"),
-        number("consumer.heartbeat.interval.ms"),
-        number("consumer.assignment.interval.ms"),
+        number(f"{kind}.session.timeout.ms"),
+        number(f"{kind}.heartbeat.interval.ms"),
+        number(f"{kind}.assignment.interval.ms"),
     )
 
 

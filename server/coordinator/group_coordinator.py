@@ -34,13 +34,14 @@ from ..metadata.topic_partition import TopicPartition
 from ..turns import Steps, Turns
 from .group.classic import Joining
 from .group.config import GroupConfig
-from .group.consumer.draft import AssignTarget, Client, GroupSettings, ResolveRegexes
+from .group.consumer.draft import ResolveRegexes
 from .group.consumer.heartbeat import check_request, refused
-from .group.consumer.machine import Metadata
-from .group.consumer.refusal import Refusal
-from .group.consumer.topic_hash import TopicHashes
 from .group.listing import describe_consumer_group, describe_group, list_group
 from .group.memory import GroupMemory
+from .group.modern.draft import AssignTarget
+from .group.modern.refusal import Refusal
+from .group.modern.surroundings import Client, GroupSettings, Metadata
+from .group.modern.topic_hash import TopicHashes
 from .group.offsets import FetchedOffset, commit_error, transactional_commit_error
 from .group.partitioner import partition_for
 from .group.rebalance import join_error, sync_error
@@ -86,7 +87,7 @@ class GroupCoordinator:
         new_uuid: Callable[[], object] = uuid4,
         turns: Turns | None = None,
         metadata: Callable[[], MetadataImage] = MetadataImage,
-        settings_of: Callable[[str], GroupSettings | None] = lambda group_id: None,
+        settings_of: Callable[[str, str], GroupSettings | None] = lambda group_id, kind: None,
     ) -> None:
         self.config = config
         self.image = metadata
@@ -295,9 +296,9 @@ class GroupCoordinator:
         text = urlsafe_b64encode(made.bytes).decode().rstrip("=")
         return "A" + text[1:] if text.startswith("-") else text
 
-    def group_settings(self, group_id: str) -> GroupSettings:
-        """The settings of a group: its own, or those of the broker."""
-        return self.settings_of(group_id) or GroupSettings.of(self.config)
+    def group_settings(self, group_id: str, kind: str) -> GroupSettings:
+        """The settings of a group of a kind: its own, or those of the broker."""
+        return self.settings_of(group_id, kind) or GroupSettings.of(self.config, kind)
 
     def describe_consumer_group(
         self, group_id: str

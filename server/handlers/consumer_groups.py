@@ -24,9 +24,9 @@ from kwire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
-from ..coordinator.group.consumer.draft import Client
 from ..coordinator.group.consumer.heartbeat import refused
-from ..coordinator.group.consumer.refusal import Refusal
+from ..coordinator.group.modern.refusal import Refusal
+from ..coordinator.group.modern.surroundings import Client
 from ..turns import Steps
 from . import refusals
 from .authorization import DENIED, AclOperation, ResourceType, group

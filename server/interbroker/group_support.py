@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from kwire.errors import ErrorCode
 
 from ..coordination.store import StoreError
-from ..coordinator.group.consumer.refusal import Refusal
+from ..coordinator.group.modern.refusal import Refusal
 from ..metadata.endpoint import Endpoint
 from ..metadata.image import BrokerRegistration, MetadataImage
 

@@ -322,7 +322,7 @@ def test_group_key_and_value_are_those_of_apache_kafka(machine: Machine) -> None
 
 
 def test_keys_of_other_protocols_are_passed_over() -> None:
-    assert decode_record(b"\0\x0b\0\5group", b"\0\0") is None
+    assert decode_record(b"\0\x11\0\5group", b"\0\0") is None
     assert decode_record(b"\xff\xff", b"\0\0") is None
 
 

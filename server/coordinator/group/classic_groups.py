@@ -60,11 +60,16 @@ class ClassicGroups:
         """Take a member in.
 
         Errors: INVALID_SESSION_TIMEOUT outside group.min/max.session.timeout.ms;
-        UNKNOWN_MEMBER_ID for a member id in a group that does not exist; those of
+        UNKNOWN_MEMBER_ID for a member id in a group that does not exist; INCONSISTENT_GROUP_PROTOCOL
+        for a group of another kind, such as a share group; those of
         GroupMemory.refuses_members.
         """
         config, request = self.config, joining.request
         group = self.get(request.group_id)
+        if group is None and request.group_id in self.shard.groups:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            out.reply(joining.token, rebalance.join_error(rebalance.UNKNOWN_MEMBER_ID, error))
+            return
         timeout_ms = request.session_timeout_ms
         if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
             error = ErrorCode.INVALID_SESSION_TIMEOUT

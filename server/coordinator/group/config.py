@@ -46,6 +46,11 @@ class GroupConfig:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_migration_policy: str = "bidirectional"
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_assignment_interval_ms: int = 1_000
+    share_max_size: int = 200
+    share_initialize_retry_interval_ms: int = 30_000
 
     @classmethod
     def of(cls, config: BrokerConfig, *, stores_topic_ids: bool = False) -> GroupConfig:

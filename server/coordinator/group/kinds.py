@@ -1,7 +1,7 @@
 """What all kinds of groups have in common: the rest of this folder sees a group only as this.
 
-There are two kinds: classic groups (state.py, classic_groups.py), which include those that only store offsets,
-and consumer groups (consumer/). A group may become one of the other kind.
+There are three kinds: classic groups (state.py, classic_groups.py), which include those that only store offsets,
+consumer groups (consumer/) and share groups (share/). A group of the first two may become one of the other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ PartitionCheck = Callable[[bytes | None, int], ErrorCode]
 
 
 class AnyGroup(Protocol):
-    """A group of either kind. Shape: `kind` and the value of `state` are the names on the wire."""
+    """A group of any kind.
+
+    Shape: `kind` and the value of `state` are the names on the wire. `keeps_offsets`: offsets can be
+    committed for it, and it is removed when it has neither members nor offsets.
+    """
 
     group_id: str
     memory: GroupMemory
@@ -46,6 +50,9 @@ class AnyGroup(Protocol):
 
     @property
     def kind(self) -> str: ...
+
+    @property
+    def keeps_offsets(self) -> bool: ...
 
     @property
     def protocol_type(self) -> str | None: ...
@@ -99,8 +106,6 @@ class GroupRules(Protocol):
     def leave_group(self, request: LeaveGroupRequest, token: int, now_ms: int) -> Result[Any]: ...
 
     def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]: ...
-
-    def shift_time(self, delta_ms: int) -> None: ...
 
 
 class GroupHome(Protocol):

@@ -1,6 +1,6 @@
-"""How DescribeGroups, ConsumerGroupDescribe and ListGroups show a group.
+"""How DescribeGroups, ConsumerGroupDescribe, ShareGroupDescribe and ListGroups show a group.
 
-Source: GroupMetadata.summary and overview, ConsumerGroup.asDescribedGroup.
+Source: GroupMetadata.summary and overview, ConsumerGroup.asDescribedGroup, ShareGroup.asDescribedGroup.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from kwire.errors import ErrorCode
 from kwire.messages import consumer_group_describe as described_consumer_group
+from kwire.messages import share_group_describe as described_share_group
 from kwire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kwire.messages.list_groups import ListedGroup
 
@@ -17,6 +18,9 @@ from .consumer.assignment_input import Steps
 from .consumer.group import ConsumerGroup
 from .consumer.member import ConsumerGroupMember
 from .kinds import AnyGroup
+from .share.group import ShareGroup
+from .share.member import ShareGroupMember
+from .share.simple import NAME as SIMPLE
 from .state import Group, GroupState
 
 #: The kinds of members in a ConsumerGroupDescribe.
@@ -132,4 +136,52 @@ def _assignment(
             for topic_id, some in partitions.items()
             if topic_id in image.topics_by_id
         ]
+    )
+
+
+def describe_share_group(
+    group_id: str, group: AnyGroup | None, image: MetadataImage
+) -> Steps[described_share_group.DescribedGroup]:
+    """Describe a share group, a member in each step; otherwise as describe_consumer_group."""
+    if not isinstance(group, ShareGroup):
+        found = "not found" if group is None else "is not a share group"
+        return described_share_group.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {found}.",
+        )
+    described = described_share_group.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=SIMPLE,
+    )
+    for member_id in list(group.members):
+        member = group.members.get(member_id)
+        if member is not None:
+            described.members.append(_sharing_member(member, image))
+        yield
+    return described
+
+
+def _sharing_member(member: ShareGroupMember, image: MetadataImage) -> described_share_group.Member:
+    return described_share_group.Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        assignment=described_share_group.Assignment(
+            topic_partitions=[
+                described_share_group.TopicPartitions(
+                    topic_id=topic_id,
+                    topic_name=image.topics_by_id[topic_id].name,
+                    partitions=sorted(some),
+                )
+                for topic_id, some in member.assigned.items()
+                if topic_id in image.topics_by_id
+            ]
+        ),
     )

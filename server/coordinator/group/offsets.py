@@ -402,7 +402,7 @@ def delete_offsets(
 
     Shape: False if nothing could be removed, so that the group stays as it is.
     """
-    if group.is_dead:
+    if group.is_dead or not group.keeps_offsets:
         out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
         return False
     is_empty = group.is_empty

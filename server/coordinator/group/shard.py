@@ -8,7 +8,7 @@ reads a clock or uses a log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -26,15 +26,22 @@ from . import offsets, rebalance
 from .classic import Joining
 from .classic_groups import ClassicGroups
 from .config import GroupConfig
-from .consumer.draft import GroupSettings
 from .consumer.group import ConsumerGroup
-from .consumer.machine import UNUSED_DUE, ConsumerGroups, ConsumerGroupStored, Metadata
+from .consumer.machine import UNUSED_DUE, ConsumerGroups
 from .consumer.records import ConsumerGroupRecord, EpochRecord
 from .consumer.replay import replay as replay_consumer_group
-from .consumer.topic_hash import TopicHashes
 from .kinds import AnyGroup, GroupRules
 from .memory import GROUP_BYTES, GroupMemory
+from .modern.draft import AssignTarget
+from .modern.machine import OperationStored, Writes
+from .modern.members import Partitions
+from .modern.surroundings import GroupSettings, Metadata
+from .modern.topic_hash import TopicHashes
 from .records import GroupRecord, OffsetRecord
+from .share.group import ShareGroup
+from .share.machine import ShareGroups
+from .share.records import ShareEpochRecord, ShareGroupRecord
+from .share.replay import replay as replay_share_group
 from .state import Group
 from .stored import GroupCoordinatorRecord, decode_record, encode_record
 
@@ -51,7 +58,9 @@ RETENTION_GROUPS = 256
 
 def no_metadata(config: GroupConfig) -> Metadata:
     """A broker without topics."""
-    return Metadata(MetadataImage, TopicHashes(), lambda group_id: GroupSettings.of(config))
+    return Metadata(
+        MetadataImage, TopicHashes(), lambda group_id, kind: GroupSettings.of(config, kind)
+    )
 
 
 class GroupShard:
@@ -73,22 +82,29 @@ class GroupShard:
         self.memory = memory or GroupMemory()
         self.groups: dict[str, AnyGroup] = {}
         self.classic = ClassicGroups(self)
-        self.consumer = ConsumerGroups(self, self.classic, metadata or no_metadata(config))
+        metadata = metadata or no_metadata(config)
+        self.writes = Writes()
+        self.consumer = ConsumerGroups(self, self.classic, metadata, self.writes)
+        self.share = ShareGroups(self, metadata, self.writes)
         self.groups_of_producer: dict[int, set[str]] = {}
         self.write_id = 0
         self.fired: dict[str, Callable[[Timer, int, Result[Any]], None]] = {
             **self.classic.fired,
             **self.consumer.fired,
+            **self.share.fired,
             RETENTION_DUE: self.retention_due,
         }
 
     # Members of the classic protocol
 
     def rules(self, group_id: str) -> GroupRules:
-        """What the members of a group, or of one that is made, can ask of it."""
-        if (
-            isinstance(self.groups.get(group_id), ConsumerGroup)
-            or group_id in self.consumer.writing
+        """What the members of a group, or of one that is made, can ask of it.
+
+        Shape: members of the classic protocol find a share group to be a classic group that they cannot join.
+        """
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) or (
+            not isinstance(group, ShareGroup) and group_id in self.writes.writing
         ):
             return self.consumer
         return self.classic
@@ -117,6 +133,8 @@ class GroupShard:
 
     def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
         """Remove a group that has no members, with its offsets; the answer is an ErrorCode."""
+        if isinstance(self.groups.get(group_id), ShareGroup):
+            return self.share.delete_group(group_id, token, now_ms)
         return self.rules(group_id).delete_group(group_id, token, now_ms)
 
     # Offsets
@@ -271,6 +289,9 @@ class GroupShard:
 
         Shape: in log order; `position` grows by batch. `producer_id` is -1 outside transactions.
         """
+        if isinstance(record, ShareGroupRecord):
+            self.replay_share_group(record)
+            return
         if not isinstance(record, GroupRecord | OffsetRecord):
             self.replay_consumer_group(record)
             return
@@ -296,23 +317,39 @@ class GroupShard:
         if not isinstance(group, ConsumerGroup):
             if record.value is None:
                 return
-            made = ConsumerGroup(record.group_id, self.memory)
-            if group is not None:
-                made.offsets = group.offsets
-                group.forget()
-                self.memory.offsets += made.offsets.held_bytes
-            self.groups[record.group_id] = group = made
+            group = ConsumerGroup(record.group_id, self.memory)
+            self.put(group)
         if isinstance(record, EpochRecord) and record.value is None:
             self.replace(group)
         else:
             replay_consumer_group(group, record)
 
+    def replay_share_group(self, record: ShareGroupRecord) -> None:
+        """Apply a record of a share group; the first makes it, its tombstone removes it."""
+        group = self.groups.get(record.group_id)
+        if not isinstance(group, ShareGroup):
+            if record.value is None:
+                return
+            group = ShareGroup(record.group_id, self.memory)
+            self.put(group)
+        if isinstance(record, ShareEpochRecord) and record.value is None:
+            self.replace(group)
+        else:
+            replay_share_group(group, record)
+
+    def put(self, made: AnyGroup) -> None:
+        """Put a group in the place of the one with its id, if there is one, and give it the offsets of that."""
+        group = self.groups.get(made.group_id)
+        if group is not None:
+            made.offsets = group.offsets
+            group.forget()
+            self.memory.offsets += made.offsets.held_bytes
+        self.groups[made.group_id] = made
+
     def replace(self, group: AnyGroup) -> Group:
         """Put a classic group in the place of another, with the same offsets."""
-        group.forget()
-        made = self.create(group.group_id, -1)
-        made.offsets = group.offsets
-        self.memory.offsets += made.offsets.held_bytes
+        made = Group(group.group_id, -1, memory=self.memory)
+        self.put(made)
         return made
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
@@ -332,8 +369,8 @@ class GroupShard:
         out: Result[Any] = Result()
         if isinstance(ticket, offsets.OffsetsStored):
             offsets.offsets_stored(self.groups.get(ticket.group_id), ticket, error, out)
-        elif isinstance(ticket, ConsumerGroupStored):
-            self.consumer.stored(ticket, error, now_ms, out)
+        elif isinstance(ticket, OperationStored):
+            ticket.machine.stored(ticket, error, now_ms, out)
         elif self.classic.completed(ticket, error, now_ms, out):
             pass
         elif isinstance(ticket, offsets.OffsetsRemoved):
@@ -380,7 +417,7 @@ class GroupShard:
         Shape: a member that was given an id and has not come back with it does not count; it will
         get UNKNOWN_MEMBER_ID and ask for another.
         """
-        if not group.is_empty or group.offsets:
+        if not group.is_empty or group.offsets or not group.keeps_offsets:
             return
         if not isinstance(group, Group):
             out.timers.append(Timer(UNUSED_DUE, (group.group_id,), 0))
@@ -397,6 +434,8 @@ class GroupShard:
         for group in list(self.groups.values()):
             if isinstance(group, ConsumerGroup):
                 self.consumer.restore(group, now_ms, out)
+            elif isinstance(group, ShareGroup):
+                self.share.restore(group, now_ms, out)
             elif isinstance(group, Group):
                 if group.persisted is None and not group.offsets:
                     self.forget(group.group_id)
@@ -409,7 +448,7 @@ class GroupShard:
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
         """Refuse all waiting requests, since another broker will coordinate these groups; one group at a time."""
         self.groups_of_producer.clear()
-        yield self.consumer.unload()
+        yield self.writes.unload()
         while self.groups:
             _, group = self.groups.popitem()
             out: Result[Any] = Result()
@@ -421,7 +460,16 @@ class GroupShard:
     def shift_time(self, delta_ms: int) -> None:
         """Move all deadlines, because the clock behind `now_ms` was set."""
         self.classic.shift_time(delta_ms)
-        self.consumer.shift_time(delta_ms)
+        self.writes.shift_time(delta_ms)
+        self.share.shift_time(delta_ms)
+
+    def target_assigned(
+        self, effect: AssignTarget, found: Mapping[str, Partitions] | None, now_ms: int
+    ) -> Result[Any]:
+        """Store a target that was computed in steps; None if that failed."""
+        if isinstance(self.groups.get(effect.group_id), ShareGroup):
+            return self.share.target_assigned(effect, found, now_ms)
+        return self.consumer.target_assigned(effect, found, now_ms)
 
     def ensure(self, group_id: str, now_ms: int) -> AnyGroup:
         """Return a group, an empty one if it is not known yet."""

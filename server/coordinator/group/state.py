@@ -193,6 +193,7 @@ class Group:
     )
 
     kind = "classic"
+    keeps_offsets = True
 
     def __init__(
         self,

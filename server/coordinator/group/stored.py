@@ -1,7 +1,7 @@
 """All records of a group coordinator in __consumer_offsets, as values and as bytes.
 
 Keys 0 to 2 are those of classic groups and of offsets (records.py), 3 to 8 and 16 those of consumer groups
-(consumer/records.py). The others belong to protocols that kwire does not have, and a reader passes over them.
+(consumer/records.py), 10 to 15 those of share groups (share/records.py). The others belong to protocols that kwire does not have, and a reader passes over them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from .records import (
     decode_classic_record,
     encode_classic_record,
 )
+from .share.records import (
+    KEY_TYPES as SHARE_KEY_TYPES,
+)
+from .share.records import (
+    ShareGroupRecord,
+    decode_share_group_record,
+    encode_share_group_record,
+)
 
-GroupCoordinatorRecord = ClassicRecord | ConsumerGroupRecord
+GroupCoordinatorRecord = ClassicRecord | ConsumerGroupRecord | ShareGroupRecord
 
 _INT16 = Struct(">h")
 
@@ -32,6 +40,8 @@ def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
     if isinstance(record, OffsetRecord | GroupRecord):
         return encode_classic_record(record)
+    if isinstance(record, ShareGroupRecord):
+        return encode_share_group_record(record)
     return encode_consumer_group_record(record)
 
 
@@ -47,4 +57,6 @@ def decode_record(
         return decode_classic_record(key, value)
     if key_type in KEY_TYPES:
         return decode_consumer_group_record(key, value)
+    if key_type in SHARE_KEY_TYPES:
+        return decode_share_group_record(key, value)
     return None

@@ -9,15 +9,11 @@ from kwire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from server.coordinator.group.consumer.draft import (
-    AssignTarget,
-    Client,
-    GroupSettings,
-    ResolveRegexes,
-)
+from server.coordinator.group.consumer.draft import ResolveRegexes
 from server.coordinator.group.consumer.group import ConsumerGroup
-from server.coordinator.group.consumer.machine import Metadata
-from server.coordinator.group.consumer.topic_hash import TopicHashes
+from server.coordinator.group.modern.draft import AssignTarget
+from server.coordinator.group.modern.surroundings import Client, GroupSettings, Metadata
+from server.coordinator.group.modern.topic_hash import TopicHashes
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.pattern import match_in_steps
 from server.coordinator.result import Result
@@ -60,7 +56,9 @@ class ConsumerMachine(Machine):
             0,
             self.config,
             metadata=Metadata(
-                lambda: self.image, self.hashes, lambda group_id: GroupSettings.of(self.config)
+                lambda: self.image,
+                self.hashes,
+                lambda group_id, kind: GroupSettings.of(self.config, kind),
             ),
         )
 

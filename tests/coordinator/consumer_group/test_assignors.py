@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from server.coordinator.group.consumer.assignment_input import AssignedMember, AssignmentInput
 from server.coordinator.group.consumer.group import SubscriptionType
-from server.coordinator.group.consumer.member import Partitions
-from server.coordinator.group.consumer.order import (
+from server.coordinator.group.consumer.range_assignor import assign_range
+from server.coordinator.group.consumer.uniform import assign_uniform
+from server.coordinator.group.modern.members import Partitions
+from server.coordinator.group.modern.order import (
     names_in_order,
     partitions_in_order,
     topics_in_order,
 )
-from server.coordinator.group.consumer.range_assignor import assign_range
-from server.coordinator.group.consumer.uniform import assign_uniform
 from server.turns import exhaust
 
 T1, T2, T3, T4 = (bytes([n]) * 16 for n in (1, 2, 3, 4))

@@ -12,8 +12,9 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.coordinator.group.consumer.current_assignment import Owned, reconcile
-from server.coordinator.group.consumer.member import ConsumerGroupMember, MemberState
-from server.coordinator.group.consumer.refusal import Refusal
+from server.coordinator.group.consumer.member import ConsumerGroupMember
+from server.coordinator.group.modern.members import MemberState
+from server.coordinator.group.modern.refusal import Refusal
 
 A, B = b"A" * 16, b"B" * 16
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState

@@ -16,7 +16,6 @@ from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatReques
 from server.coordinator.group.consumer import membership, target
 from server.coordinator.group.consumer.group import ConsumerGroupState
 from server.coordinator.group.consumer.heartbeat import MOST_NAMES, check_request
-from server.coordinator.group.consumer.member import MemberState
 from server.coordinator.group.consumer.records import (
     CurrentRecord,
     EpochRecord,
@@ -26,8 +25,9 @@ from server.coordinator.group.consumer.records import (
     TargetRecord,
     decode_consumer_group_record,
 )
-from server.coordinator.group.consumer.refusal import Refusal
 from server.coordinator.group.listing import describe_consumer_group
+from server.coordinator.group.modern.members import MemberState
+from server.coordinator.group.modern.refusal import Refusal
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (
     REBALANCE_MS,

@@ -340,7 +340,7 @@ def test_a_group_has_settings_of_its_own_from_its_next_request_on(machine: Consu
     settings = {"s": GroupSettings(SESSION_MS, 5_000, 0)}
     consumer = machine.shard.consumer
     consumer.metadata = Metadata(
-        consumer.metadata.image, machine.hashes, lambda group_id: settings["s"]
+        consumer.metadata.image, machine.hashes, lambda group_id, kind: settings["s"]
     )
     assert machine.beat("m1", 0).heartbeat_interval_ms == 5_000
     settings["s"] = GroupSettings(50_000, 10_000, 1_000)

@@ -14,11 +14,7 @@ from server.coordinator.group.consumer.group import (
     ResolvedRegex,
     Subscribers,
 )
-from server.coordinator.group.consumer.member import (
-    ClassicMember,
-    ConsumerGroupMember,
-    MemberState,
-)
+from server.coordinator.group.consumer.member import ClassicMember, ConsumerGroupMember
 from server.coordinator.group.consumer.records import (
     ConsumerGroupRecord,
     CurrentRecord,
@@ -33,6 +29,7 @@ from server.coordinator.group.consumer.records import (
 )
 from server.coordinator.group.consumer.replay import replay
 from server.coordinator.group.memory import GroupMemory
+from server.coordinator.group.modern.members import MemberState
 
 A, B = b"A" * 16, b"B" * 16
 

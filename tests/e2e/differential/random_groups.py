@@ -24,8 +24,8 @@ from kwire.codec import decode, encode
 from kwire.messages.internal.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from kwire.messages.internal.group_metadata import GroupMetadataValue
 from kwire.records.batch import iter_batches
-from server.coordinator.group.consumer.order import topics_in_order
 from server.coordinator.group.consumer.records import KEY_TYPES
+from server.coordinator.group.modern.order import topics_in_order
 from server.coordinator.group.partitioner import partition_for
 from server.coordinator.group.stored import decode_record, encode_record
 

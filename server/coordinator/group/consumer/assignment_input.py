@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Mapping
 from typing import NamedTuple, TypeVar
 
+from ..modern.members import Partitions
 from .group import SubscriptionType
-from .member import Partitions
 
 T = TypeVar("T")
 

@@ -16,15 +16,18 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ..classic import Joining
+from ..modern.deadlines import SetDeadline
+from ..modern.members import MemberState
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Client, Surroundings
 from ..state import CONSUMER_PROTOCOL_TYPE
 from . import deadlines
 from .classic_protocol import Malformed, assignment_bytes, by_id, subscription_of
 from .conversion import can_downgrade_for, downgrade, remove_members
-from .deadlines import SetDeadline
-from .draft import Client, Draft, Surroundings
+from .draft import Draft
 from .group import ConsumerGroup
 from .heartbeat_steps import move, take_wishes
-from .member import ClassicMember, ConsumerGroupMember, MemberState, without_epochs
+from .member import ClassicMember, ConsumerGroupMember, without_epochs
 from .membership import (
     check_instance,
     check_memory,
@@ -33,7 +36,6 @@ from .membership import (
     member_to_join,
     member_to_stay,
 )
-from .refusal import Refusal
 from .regexes import RegexChange, update_regexes
 
 

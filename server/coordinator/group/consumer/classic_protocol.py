@@ -18,9 +18,9 @@ from kwire.messages.internal.consumer_protocol import (
 )
 
 from ....metadata.image import MetadataImage
-from .member import Partitions
-from .order import topics_in_order
-from .refusal import Refusal
+from ..modern.members import Partitions
+from ..modern.order import topics_in_order
+from ..modern.refusal import Refusal
 
 HIGHEST_VERSION = 3
 

@@ -12,6 +12,9 @@ from collections.abc import Collection, Sequence
 from kwire.errors import ErrorCode
 
 from ..memory import GroupMemory
+from ..modern.members import NO_PARTITIONS
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Surroundings
 from ..records import GroupRecord, group_record
 from ..state import CONSUMER_PROTOCOL_TYPE, Group, GroupState, Member
 from .classic_protocol import (
@@ -22,15 +25,10 @@ from .classic_protocol import (
     read_subscription,
 )
 from .current_assignment import Owned
-from .draft import Draft, Surroundings
+from .draft import Draft
 from .group import ConsumerGroup
 from .heartbeat_steps import count_wishes, move
-from .member import (
-    NO_PARTITIONS,
-    ClassicMember,
-    ConsumerGroupMember,
-    with_epoch,
-)
+from .member import ClassicMember, ConsumerGroupMember, with_epoch
 from .membership import fence_members
 from .records import (
     ConsumerGroupRecord,
@@ -41,7 +39,6 @@ from .records import (
     TargetRecord,
     tombstones,
 )
-from .refusal import Refusal
 from .replay import replay
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from kwire.errors import ErrorCode
 
-from .member import ConsumerGroupMember, MemberState, PartitionEpochs, Partitions
-from .refusal import Refusal
+from ..modern.members import MemberState, Partitions
+from ..modern.refusal import Refusal
+from .member import ConsumerGroupMember, PartitionEpochs
 
 #: What a member says it has: topic id and partitions; None if it does not say.
 Owned = Iterable[tuple[bytes, Iterable[int]]] | None

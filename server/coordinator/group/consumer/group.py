@@ -17,8 +17,9 @@ from kwire.errors import ErrorCode
 from ....metadata.topic_partition import TopicPartition
 from ..kinds import Committer, PartitionCheck
 from ..memory import GROUP_BYTES, MEMBER_BYTES, GroupMemory
+from ..modern.members import NO_PARTITIONS, Partitions
 from ..offset_store import OffsetStore
-from .member import NO_PARTITIONS, ConsumerGroupMember, PartitionEpochs, Partitions
+from .member import ConsumerGroupMember, PartitionEpochs
 
 INITIAL_EPOCH = 1
 
@@ -131,6 +132,7 @@ class ConsumerGroup:
     kind = "consumer"
     protocol_type = "consumer"
     is_dead = False
+    keeps_offsets = True
 
     @property
     def is_empty(self) -> bool:

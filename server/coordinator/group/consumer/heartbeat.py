@@ -17,21 +17,18 @@ from kwire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
+from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Client, Surroundings
 from . import deadlines
 from .conversion import remove_members
 from .current_assignment import Owned
-from .draft import Client, Draft, Surroundings
+from .draft import Draft
 from .group import ConsumerGroup
 from .heartbeat_steps import move, take_wishes
-from .member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    ConsumerGroupMember,
-)
+from .member import LEAVE_STATIC_EPOCH, ConsumerGroupMember
 from .membership import check_memory, member_to_join, member_to_stay
 from .records import CurrentRecord
-from .refusal import Refusal
 from .regexes import RegexChange, update_regexes
 
 #: From this version on the client makes the member id.

@@ -5,11 +5,13 @@ Source: GroupMetadataManager.updateSubscriptionMetadata, maybeReconcile.
 
 from __future__ import annotations
 
+from ..modern.members import MemberState, Partitions
+from ..modern.surroundings import Surroundings
 from . import deadlines
 from .current_assignment import Owned, reconcile
-from .draft import Draft, Surroundings
+from .draft import Draft
 from .group import ConsumerGroup, SubscriptionType
-from .member import ConsumerGroupMember, MemberState, Partitions
+from .member import ConsumerGroupMember
 from .records import CurrentRecord, EpochRecord, PartitionMetadataRecord
 from .target import update_target
 

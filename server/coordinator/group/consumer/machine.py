@@ -1,16 +1,10 @@
-"""The consumer groups of one shard: runs operations one write at a time, and what follows from them.
-
-An operation is computed from the committed state alone. While a write of its group is under way, it is
-answered if it needs none, and waits otherwise; so the state changes only by replay, as everywhere in
-this folder. Source: GroupMetadataManager, CoordinatorRuntime.
-"""
+"""The consumer groups of one shard. Source: GroupMetadataManager."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -21,22 +15,23 @@ from ....metadata.image import MetadataImage
 from ...result import Result, Timer
 from ..classic_groups import ClassicGroups
 from ..kinds import GroupHome
-from ..offsets import group_error_for
+from ..modern.deadlines import SetDeadline
+from ..modern.draft import AssignTarget
+from ..modern.machine import NO_ANSWER, GroupMachine, Operation, Writes, nobody
+from ..modern.members import JOIN_EPOCH, MemberState, Partitions
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Client, Metadata, Surroundings
 from ..rebalance import join_error, sync_error
 from ..records import GroupRecord, OffsetRecord
 from ..state import Group
 from . import classic_members, deadlines, heartbeat
 from .conversion import remove_members, upgrade
-from .deadlines import Deadlines, SetDeadline
-from .draft import AssignTarget, Client, Draft, GroupSettings, ResolveRegexes, Surroundings
+from .draft import Draft, ResolveRegexes
 from .group import ConsumerGroup
-from .member import JOIN_EPOCH, MemberState, Partitions
 from .membership import check_size
 from .records import tombstones
-from .refusal import Refusal
 from .regexes import regexes_resolved
 from .target import write_target
-from .topic_hash import TopicHashes
 
 if TYPE_CHECKING:
     from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -45,64 +40,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How many requests wait for a group's write at most; more are told to try again.
-MOST_WAITING = 10_000
-
-
 #: The timer after which a group without members and offsets is removed.
 UNUSED_DUE = "consumer_group_unused"
 
-#: Stands for the answer to a request that something else answers.
-NO_ANSWER = object()
 
+class ConsumerGroups(GroupMachine[Draft]):
+    """What a shard does with groups of the consumer protocol."""
 
-class Metadata(NamedTuple):
-    """What the groups of a broker see of its topics, and the settings of single groups."""
+    kind = "consumer"
+    new_draft = Draft
 
-    image: Callable[[], MetadataImage]
-    hashes: TopicHashes
-    settings: Callable[[str], GroupSettings]
-
-
-class Operation(NamedTuple):
-    """A request or a timer that concerns one group.
-
-    Shape: `run` fills the draft; `refuse` makes the answer for an error; a token of None stands for nobody who
-    waits. `reads`: it may be answered while a write is under way.
-    """
-
-    group_id: str
-    token: int | None
-    run: Callable[[Surroundings, Draft], None]
-    refuse: Callable[[Refusal], Any]
-    reads: bool = False
-
-
-class ConsumerGroupStored(NamedTuple):
-    """Ticket of an operation's records."""
-
-    operation: Operation
-    draft: Draft
-
-
-def _nobody(refusal: Refusal) -> None:
-    return None
-
-
-class ConsumerGroups:
-    """What a shard does with groups of the consumer protocol.
-
-    Shape: `writing` maps a group with a write under way to the operations that wait for it.
-    """
-
-    def __init__(self, shard: GroupHome, classic: ClassicGroups, metadata: Metadata) -> None:
-        self.shard = shard
+    def __init__(
+        self, shard: GroupHome, classic: ClassicGroups, metadata: Metadata, writes: Writes
+    ) -> None:
+        super().__init__(shard, metadata, writes)
         self.classic = classic
-        self.metadata = metadata
-        self.deadlines = Deadlines()
-        self.writing: dict[str, deque[Operation]] = {}
-        #: Tickets that were answered although their outcome is not known.
-        self.timed_out: set[int] = set()
         self.fired = {
             **dict.fromkeys(deadlines.NAMES, self.deadline_due),
             UNUSED_DUE: self.unused_due,
@@ -157,7 +109,8 @@ class ConsumerGroups:
             return self.existing(group_id)
         if group is None:
             return ConsumerGroup(group_id)
-        assert isinstance(group, Group)
+        if not isinstance(group, Group):
+            return self.existing(group_id)
         if group.is_dead:
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if group.is_empty:
@@ -272,7 +225,7 @@ class ConsumerGroups:
                 draft.records += tombstones(group, ())
                 draft.afterwards.append(lambda now_ms, out: self.drop_if_unused(group_id, out))
 
-        self.perform(Operation(group_id, None, run, _nobody), now_ms, out)
+        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
 
     def drop_if_unused(self, group_id: str, out: Result[Any]) -> None:
         """Forget what is left of a group after its tombstones."""
@@ -285,63 +238,33 @@ class ConsumerGroups:
         topic = self.metadata.image().topics.get(name)
         return None if topic is None else topic.topic_id
 
-    # Running operations
+    # What is done with writes
 
-    def near(self, group_id: str, now_ms: int) -> Surroundings:
-        metadata = self.metadata
-        return Surroundings(
-            self.shard.config,
-            metadata.settings(group_id),
-            metadata.image(),
-            metadata.hashes,
-            now_ms,
-            self.shard.memory,
-        )
+    def write_begins(self, draft: Draft, now_ms: int, out: Result[Any]) -> None:
+        """Tell the members of a group that is upgraded."""
+        if draft.upgraded is not None:
+            self.classic.retire(draft.upgraded, now_ms, out)
 
-    def perform(self, operation: Operation, now_ms: int, out: Result[Any]) -> None:
-        """Run an operation, or let it wait for the write of its group."""
-        waiting = self.writing.get(operation.group_id)
-        if waiting is not None and (not operation.reads or len(waiting) >= MOST_WAITING):
-            self.wait(operation, waiting, out)
-            return
-        draft = Draft()
-        try:
-            operation.run(self.near(operation.group_id, now_ms), draft)
-        except Refusal as refusal:
-            out.reply(operation.token, operation.refuse(refusal))
-            return
-        if not draft.records:
-            self.follow(operation, draft, now_ms, out)
-        elif waiting is not None:
-            self.look_again(operation.group_id)
-            self.wait(operation, waiting, out)
-        else:
-            self.writing[operation.group_id] = deque()
-            if draft.upgraded is not None:
-                self.classic.retire(draft.upgraded, now_ms, out)
-            out.write(draft.records, ConsumerGroupStored(operation, draft))
+    def write_failed(
+        self,
+        operation: Operation[Draft],
+        draft: Draft,
+        error: ErrorCode,
+        now_ms: int,
+        out: Result[Any],
+    ) -> None:
+        """Restore a group that was to be upgraded."""
+        if draft.upgraded is not None:
+            self.shard.removed((operation.group_id,), error, now_ms, out)
 
-    def wait(self, operation: Operation, waiting: deque[Operation], out: Result[Any]) -> None:
-        if len(waiting) >= MOST_WAITING:
-            busy = Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            out.reply(operation.token, operation.refuse(busy))
-        else:
-            waiting.append(operation)
-
-    def follow(self, operation: Operation, draft: Draft, now_ms: int, out: Result[Any]) -> None:
-        """Answer, and do what follows, once an operation's records are committed."""
-        if draft.answer is not NO_ANSWER:
-            out.reply(operation.token, draft.answer)
+    def committed(
+        self, operation: Operation[Draft], draft: Draft, now_ms: int, out: Result[Any]
+    ) -> None:
+        """Go on with a group that has become one of the other kind."""
         if draft.upgraded is not None:
             self.begin_sessions(draft.upgraded, now_ms, out)
         if draft.downgraded is not None:
             self.classic.take_over(operation.group_id, draft.downgraded, now_ms, out)
-        for wanted in draft.deadlines:
-            self.deadlines.set(wanted, now_ms, out)
-        for effect in draft.effects:
-            self.begin(effect, out)
-        for step in draft.afterwards:
-            step(now_ms, out)
 
     def begin_sessions(self, classic: Group, now_ms: int, out: Result[Any]) -> None:
         """Begin the sessions of members that speak the classic protocol, now that theirs is a consumer group."""
@@ -354,64 +277,12 @@ class ConsumerGroups:
 
     def begin(self, effect: AssignTarget | ResolveRegexes, out: Result[Any]) -> None:
         """Have work done outside of the machine, unless it is being done."""
-        group = self.shard.groups.get(effect.group_id)
-        if not isinstance(group, ConsumerGroup):
-            return
-        if isinstance(effect, AssignTarget):
-            if group.is_assigning:
-                return
-            group.is_assigning = True
-        else:
-            if group.is_resolving:
+        if isinstance(effect, ResolveRegexes):
+            group = self.shard.groups.get(effect.group_id)
+            if not isinstance(group, ConsumerGroup) or group.is_resolving:
                 return
             group.is_resolving = True
-        out.effects.append(effect)
-
-    def look_again(self, group_id: str) -> None:
-        """Note that what a group saw of the topics was not stored."""
-        group = self.shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            group.image_version = -1
-
-    def stored(
-        self, ticket: ConsumerGroupStored, error: ErrorCode, now_ms: int, out: Result[Any]
-    ) -> None:
-        """Continue after a write: answer, and let those that waited for it run."""
-        operation, draft = ticket
-        group_id = operation.group_id
-        waiting = self.writing.get(group_id, deque())
-        known = id(draft)
-        if error is not ErrorCode.NONE:
-            self.look_again(group_id)
-            mapped = (
-                ErrorCode.COORDINATOR_NOT_AVAILABLE
-                if error is ErrorCode.REQUEST_TIMED_OUT
-                else group_error_for(error)
-            )
-            if known not in self.timed_out:
-                out.reply(operation.token, operation.refuse(Refusal(mapped)))
-            while waiting:
-                each = waiting.popleft()
-                out.reply(each.token, each.refuse(Refusal(mapped)))
-            if error is ErrorCode.REQUEST_TIMED_OUT:
-                self.timed_out.add(known)
-                return
-            self.timed_out.discard(known)
-            self.writing.pop(group_id, None)
-            if draft.upgraded is not None:
-                self.shard.removed((group_id,), error, now_ms, out)
-            return
-        self.writing.pop(group_id, None)
-        if known in self.timed_out:
-            self.timed_out.discard(known)
-            operation = operation._replace(token=None)
-        self.follow(operation, draft, now_ms, out)
-        while waiting:
-            self.perform(waiting.popleft(), now_ms, out)
-            again = self.writing.get(group_id)
-            if again is not None:
-                again.extend(waiting)
-                return
+        super().begin(effect, out)
 
     # Work done outside
 
@@ -434,7 +305,7 @@ class ConsumerGroups:
             present = [each for each in effect.member_ids if each in group.members]
             write_target(group, present, found, effect.epoch, now_ms, draft)
 
-        self.perform(Operation(effect.group_id, None, run, _nobody), now_ms, out)
+        self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
         return out
 
     def regexes_resolved(
@@ -455,7 +326,7 @@ class ConsumerGroups:
                 group.resolved_generation = near.hashes.generation(image)
                 regexes_resolved(near, group, found, image.version, began_ms, draft)
 
-        self.perform(Operation(effect.group_id, None, run, _nobody), now_ms, out)
+        self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
         return out
 
     # Deadlines
@@ -479,7 +350,7 @@ class ConsumerGroups:
             )
             self.remove(near, group, [member_id], draft)
 
-        self.perform(Operation(group_id, None, run, _nobody), now_ms, out)
+        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
 
     def remove(
         self, near: Surroundings, group: ConsumerGroup, member_ids: Iterable[str], draft: Draft
@@ -491,7 +362,7 @@ class ConsumerGroups:
 
     def restore(self, group: ConsumerGroup, now_ms: int, out: Result[Any]) -> None:
         """Begin the sessions of a group that was loaded."""
-        settings = self.metadata.settings(group.group_id)
+        settings = self.metadata.settings(group.group_id, self.kind)
         for member in group.members.values():
             session = SetDeadline(
                 deadlines.SESSION_DUE, group.group_id, member.member_id, settings.session_timeout_ms
@@ -506,21 +377,6 @@ class ConsumerGroups:
                     member.member_epoch,
                 )
                 self.deadlines.set(revocation, now_ms, out)
-
-    def shift_time(self, delta_ms: int) -> None:
-        """Move all deadlines, because the clock behind `now_ms` was set."""
-        self.deadlines.shift(delta_ms)
-
-    def unload(self) -> Result[Any]:
-        """Refuse what waits, since another broker will coordinate these groups."""
-        out: Result[Any] = Result()
-        moved = Refusal(ErrorCode.NOT_COORDINATOR)
-        for waiting in self.writing.values():
-            for operation in waiting:
-                out.reply(operation.token, operation.refuse(moved))
-        self.writing.clear()
-        self.deadlines.clear()
-        return out
 
 
 REASONS = {

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
-#: The epochs that a member sends to join, to leave, and to leave as a static member that will come back.
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-LEAVE_STATIC_EPOCH = -2
+from ..modern.members import MemberState, Partitions
 
-Partitions = Mapping[bytes, frozenset[int]]
-"""Partitions by topic id."""
+#: The epoch that a static member sends to leave for a while.
+LEAVE_STATIC_EPOCH = -2
 
 PartitionEpochs = Mapping[bytes, Mapping[int, int]]
 """The epoch at which each partition was assigned to its member, by topic id."""
 
-NO_PARTITIONS: Partitions = {}
 NO_EPOCHS: PartitionEpochs = {}
-
-
-class MemberState(IntEnum):
-    """How far a member is on the way to its target; the number is the one stored.
-
-    STABLE: it has what it is to have at its epoch. UNREVOKED_PARTITIONS: it has to give up some first.
-    UNRELEASED_PARTITIONS: others have not given up all that it is to get. UNKNOWN: stored by a later release.
-    """
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
-
-    @classmethod
-    def _missing_(cls, value: object) -> MemberState:
-        return cls.UNKNOWN
 
 
 class ClassicMember(NamedTuple):

@@ -14,13 +14,15 @@ from dataclasses import replace
 from kwire.errors import ErrorCode
 
 from ..memory import GROUP_BYTES
+from ..modern.members import JOIN_EPOCH, NO_PARTITIONS
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Surroundings
 from . import deadlines
 from .current_assignment import Owned
-from .draft import Draft, Surroundings
+from .draft import Draft
 from .group import ConsumerGroup, member_bytes
-from .member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, NO_PARTITIONS, ConsumerGroupMember
+from .member import LEAVE_STATIC_EPOCH, ConsumerGroupMember
 from .records import CurrentRecord, EpochRecord, MemberRecord, RegexRecord, TargetRecord
-from .refusal import Refusal
 
 log = logging.getLogger(__name__)
 

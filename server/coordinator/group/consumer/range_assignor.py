@@ -5,8 +5,8 @@ If all read the same topics, a member gets the same range of each. Source: Range
 
 from __future__ import annotations
 
+from ..modern.members import Partitions
 from .assignment_input import AssignmentInput, Steps
-from .member import Partitions
 
 
 class _Topic:

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from kwire.codec import decode, encode
 from kwire.messages.internal import consumer_group as stored
 
+from ..modern.members import MemberState, Partitions
 from .group import ConsumerGroup, ResolvedRegex
-from .member import ClassicMember, ConsumerGroupMember, MemberState, PartitionEpochs, Partitions
+from .member import ClassicMember, ConsumerGroupMember, PartitionEpochs
 
 VALUE_VERSION = 0
 

@@ -14,11 +14,12 @@ from enum import Enum
 from kwire.errors import ErrorCode
 
 from ...pattern import InvalidPattern, Pattern
-from .draft import Client, Draft, ResolveRegexes, Surroundings
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Client, Surroundings
+from .draft import Draft, ResolveRegexes
 from .group import ConsumerGroup, ResolvedRegex, Subscribers
 from .member import ConsumerGroupMember
 from .records import EpochRecord, RegexRecord
-from .refusal import Refusal
 
 #: Expressions of a group are resolved no more often than this.
 MIN_INTERVAL_MS = 10_000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..modern.members import LEAVE_EPOCH
 from .group import ConsumerGroup
-from .member import LEAVE_EPOCH, NO_EPOCHS, ConsumerGroupMember
+from .member import NO_EPOCHS, ConsumerGroupMember
 from .records import (
     ConsumerGroupRecord,
     CurrentRecord,

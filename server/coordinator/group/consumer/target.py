@@ -9,14 +9,17 @@ from collections.abc import Mapping
 
 from kwire.errors import ErrorCode
 
+from ..modern.draft import AssignTarget
+from ..modern.members import NO_PARTITIONS, Partitions
+from ..modern.order import names_in_order
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Surroundings
 from .assignment_input import AssignedMember, AssignmentInput, Steps
-from .draft import AssignTarget, Draft, Surroundings
+from .draft import Draft
 from .group import ConsumerGroup, SubscriptionType
-from .member import NO_PARTITIONS, ConsumerGroupMember, Partitions
-from .order import names_in_order
+from .member import ConsumerGroupMember
 from .range_assignor import assign_range
 from .records import TargetEpochRecord, TargetRecord
-from .refusal import Refusal
 from .uniform import assign_uniform
 
 ASSIGNORS = {"uniform": assign_uniform, "range": assign_range}

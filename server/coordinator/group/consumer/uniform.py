@@ -5,10 +5,10 @@ Source: UniformHomogeneousAssignmentBuilder; for members that read different top
 
 from __future__ import annotations
 
+from ..modern.members import Partitions
+from ..modern.order import partitions_in_order, topics_in_order
 from .assignment_input import AssignmentInput, Steps
 from .group import SubscriptionType
-from .member import Partitions
-from .order import partitions_in_order, topics_in_order
 from .uniform_mixed import assign_uniform_mixed
 
 

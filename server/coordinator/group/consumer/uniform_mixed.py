@@ -7,8 +7,8 @@ nothing or has been tried often enough. Source: UniformHeterogeneousAssignmentBu
 
 from __future__ import annotations
 
+from ..modern.members import Partitions
 from .assignment_input import AssignmentInput, Steps
-from .member import Partitions
 
 #: How often all topics are balanced. Where readers overlap, each round about halves what is left to do.
 ROUNDS = 16

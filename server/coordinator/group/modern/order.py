@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from struct import Struct
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from ..partitioner import java_string_hash
+from .steps import Steps, exhaust
 
 K = TypeVar("K")
+V = TypeVar("V")
 
 #: A table has at least so many buckets, and is at most three quarters full.
 BUCKETS = 16
@@ -84,3 +86,59 @@ def topics_in_order(topic_ids: Collection[bytes], *, presized: bool = False) -> 
 def partitions_in_order(partitions: Collection[int]) -> list[int]:
     """Partitions as a HashSet made of a sorted list has them: ascending, as long as they fit into the table."""
     return in_buckets(sorted(partitions), hash_of_int, presized=True)
+
+
+def buckets_for(capacity: int) -> int:
+    """How many buckets a HashMap has that was made with an initial capacity."""
+    size = 1
+    while size < capacity:
+        size *= 2
+    return size
+
+
+class Table(Generic[K, V]):
+    """A HashMap that is iterated over in Java's order while it grows and shrinks.
+
+    Shape: `buckets` is how many it has at first; `hash_of` as for in_buckets.
+    """
+
+    def __init__(self, hash_of: Callable[[K], int], buckets: int = BUCKETS) -> None:
+        self._hash_of = hash_of
+        self._buckets = buckets
+        self.entries: dict[K, V] = {}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self.entries
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of a key, which is made if there is none."""
+        found = self.entries.get(key)
+        if found is None:
+            found = self.entries[key] = make()
+            while len(self.entries) > self._buckets * 3 // 4:
+                self._buckets *= 2
+        return found
+
+    def remove(self, key: K) -> None:
+        """Remove a key; the table stays as large as it is."""
+        self.entries.pop(key, None)
+
+    def in_order(self) -> list[K]:
+        """The keys."""
+        return exhaust(self.in_order_in_steps())
+
+    def in_order_in_steps(self) -> Steps[list[K]]:
+        """The keys."""
+        mask = self._buckets - 1
+        keys = list(self.entries)
+        places = []
+        for number, key in enumerate(keys):
+            if not number % 256:
+                yield
+            hashed = self._hash_of(key) & 0xFFFFFFFF
+            places.append((((hashed ^ (hashed >> 16)) & mask) << 32) + number)
+        places.sort()
+        return [keys[place & 0xFFFFFFFF] for place in places]

@@ -1,0 +1,82 @@
+"""The deadlines of members. One that is moved to later keeps its timer, which is set again when it fires."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...result import Result, Timer
+
+
+class SetDeadline(NamedTuple):
+    """The effect, inside of the machine, that a deadline is set in so many ms; None cancels it.
+
+    Shape: `epoch` is that of a member that is to give up partitions: the deadline counts only as long as it
+    stays in it. `only_new`: one that runs already stays as it is.
+    """
+
+    name: str
+    group_id: str
+    member_id: str
+    in_ms: int | None
+    epoch: int = -1
+    only_new: bool = False
+
+
+class Deadlines:
+    """The deadlines of one shard, by (name, group, member)."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def set(self, wanted: SetDeadline, now_ms: int, out: Result[Any]) -> None:
+        """Set or cancel one."""
+        key = wanted.name, wanted.group_id, wanted.member_id
+        known = self._known.get(key)
+        if wanted.in_ms is None:
+            if known is not None:
+                del self._known[key]
+                out.cancel(wanted.name, key[1:])
+            return
+        if known is not None and wanted.only_new:
+            return
+        at_ms = now_ms + wanted.in_ms
+        if known is not None and known[1] <= at_ms:
+            self._known[key] = at_ms, known[1], wanted.epoch
+            return
+        self._known[key] = at_ms, at_ms, wanted.epoch
+        out.timers.append(Timer(wanted.name, key[1:], at_ms))
+
+    def fired(self, timer: Timer, now_ms: int, out: Result[Any]) -> int | None:
+        """Return the epoch of a deadline that is due; None if it is not, or not yet."""
+        group_id, member_id = timer.key
+        key = timer.op_name, group_id, member_id
+        known = self._known.pop(key, None)
+        if known is None:
+            return None
+        at_ms, _, epoch = known
+        if now_ms < at_ms:
+            self._known[key] = at_ms, at_ms, epoch
+            out.timers.append(Timer(timer.op_name, timer.key, at_ms))
+            return None
+        return epoch
+
+    def put_off(self, name: str, group_id: str, member_id: str, at_ms: int) -> None:
+        """Move one that runs to a later time; nothing else."""
+        key = name, group_id, member_id
+        known = self._known.get(key)
+        if known is not None:
+            self._known[key] = max(known[0], at_ms), known[1], known[2]
+
+    def shift(self, delta_ms: int) -> None:
+        """Move all, because the clock was set."""
+        self._known = {
+            key: (at_ms + delta_ms, timer_ms + delta_ms, epoch)
+            for key, (at_ms, timer_ms, epoch) in self._known.items()
+        }
+
+    def clear(self) -> None:
+        """Forget all; their timers find nothing."""
+        self._known.clear()

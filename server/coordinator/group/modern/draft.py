@@ -1,0 +1,36 @@
+"""What an operation on a group leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...result import Result
+
+Afterwards = Callable[[int, Result[Any]], None]
+"""What follows when the records are committed, or at once if there are none: deadlines, other machines' work."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """The outcome of an operation.
+
+    Shape: `records` are one batch; when they are committed, `answer` goes out, `deadlines` are set, and `effects`
+    and `afterwards` follow.
+    """
+
+    records: list[Any] = field(default_factory=list)
+    answer: Any = None
+    deadlines: list[Any] = field(default_factory=list)
+    effects: list[Any] = field(default_factory=list)
+    afterwards: list[Afterwards] = field(default_factory=list)
+
+
+class AssignTarget(NamedTuple):
+    """The effect that a target is computed in steps, because the group is large."""
+
+    group_id: str
+    epoch: int
+    member_ids: list[str]
+    steps: Generator[None, None, Any]

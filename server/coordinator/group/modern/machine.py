@@ -1,0 +1,227 @@
+"""Runs the operations on one shard's groups, one write at a time for each group, and what follows from them.
+
+An operation is computed from the committed state alone. While a write of its group is under way, it is
+answered if it needs none, and waits otherwise; so the state changes only by replay, as everywhere in
+this folder. Source: GroupMetadataManager, CoordinatorRuntime.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kwire.errors import ErrorCode
+
+from ...result import Result
+from ..kinds import GroupHome
+from ..offsets import group_error_for
+from .deadlines import Deadlines
+from .draft import AssignTarget, Draft
+from .refusal import Refusal
+from .surroundings import Metadata, Surroundings
+
+#: How many requests wait for a group's write at most; more are told to try again.
+MOST_WAITING = 10_000
+
+#: Stands for the answer to a request that something else answers.
+NO_ANSWER = object()
+
+D = TypeVar("D", bound=Draft)
+
+
+class Operation(NamedTuple, Generic[D]):
+    """A request or a timer that concerns one group.
+
+    Shape: `run` fills the draft; `refuse` makes the answer for an error; a token of None stands for nobody who
+    waits. `reads`: it may be answered while a write is under way.
+    """
+
+    group_id: str
+    token: int | None
+    run: Callable[[Surroundings, D], None]
+    refuse: Callable[[Refusal], Any]
+    reads: bool = False
+
+
+def nobody(refusal: Refusal) -> None:
+    """The answer to a refused operation for which nobody waits."""
+    return None
+
+
+class Writes:
+    """The writes of one shard's groups.
+
+    Shape: `writing` maps a group with a write under way to the operations that wait for it; `timed_out` are the
+    drafts whose requests were answered although their outcome is not known.
+    """
+
+    def __init__(self) -> None:
+        self.writing: dict[str, deque[tuple[GroupMachine[Any], Operation[Any]]]] = {}
+        self.timed_out: set[int] = set()
+        self.deadlines = Deadlines()
+
+    def shift_time(self, delta_ms: int) -> None:
+        """Move all deadlines, because the clock behind `now_ms` was set."""
+        self.deadlines.shift(delta_ms)
+
+    def unload(self) -> Result[Any]:
+        """Refuse what waits, since another broker will coordinate these groups."""
+        out: Result[Any] = Result()
+        moved = Refusal(ErrorCode.NOT_COORDINATOR)
+        for waiting in self.writing.values():
+            for _, operation in waiting:
+                out.reply(operation.token, operation.refuse(moved))
+        self.writing.clear()
+        self.deadlines.clear()
+        return out
+
+
+class OperationStored(NamedTuple):
+    """Ticket of an operation's records."""
+
+    machine: GroupMachine[Any]
+    operation: Operation[Any]
+    draft: Draft
+
+
+class GroupMachine(Generic[D]):
+    """What a shard does with groups of one kind, whose name is `kind`."""
+
+    kind: str
+    new_draft: type[D]
+
+    def __init__(self, shard: GroupHome, metadata: Metadata, writes: Writes) -> None:
+        self.shard = shard
+        self.metadata = metadata
+        self.writes = writes
+        self.deadlines = writes.deadlines
+
+    # What a kind adds
+
+    def write_begins(self, draft: D, now_ms: int, out: Result[Any]) -> None:
+        """An operation's records are about to be written."""
+
+    def write_failed(
+        self, operation: Operation[D], draft: D, error: ErrorCode, now_ms: int, out: Result[Any]
+    ) -> None:
+        """They were not written."""
+
+    def committed(self, operation: Operation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
+        """They were written, or there were none."""
+
+    def begin(self, effect: Any, out: Result[Any]) -> None:
+        """Have work done outside of the machine, unless it is being done."""
+        if isinstance(effect, AssignTarget):
+            group: Any = self.shard.groups.get(effect.group_id)
+            if group is None or group.kind != self.kind or group.is_assigning:
+                return
+            group.is_assigning = True
+        out.effects.append(effect)
+
+    # Running operations
+
+    def near(self, group_id: str, now_ms: int) -> Surroundings:
+        metadata = self.metadata
+        return Surroundings(
+            self.shard.config,
+            metadata.settings(group_id, self.kind),
+            metadata.image(),
+            metadata.hashes,
+            now_ms,
+            self.shard.memory,
+        )
+
+    def perform(self, operation: Operation[D], now_ms: int, out: Result[Any]) -> None:
+        """Run an operation, or let it wait for the write of its group."""
+        waiting = self.writes.writing.get(operation.group_id)
+        if waiting is not None and (not operation.reads or len(waiting) >= MOST_WAITING):
+            self.wait(operation, waiting, out)
+            return
+        draft = self.new_draft()
+        try:
+            operation.run(self.near(operation.group_id, now_ms), draft)
+        except Refusal as refusal:
+            out.reply(operation.token, operation.refuse(refusal))
+            return
+        if not draft.records:
+            self.follow(operation, draft, now_ms, out)
+        elif waiting is not None:
+            self.look_again(operation.group_id)
+            self.wait(operation, waiting, out)
+        else:
+            self.writes.writing[operation.group_id] = deque()
+            self.write_begins(draft, now_ms, out)
+            out.write(draft.records, OperationStored(self, operation, draft))
+
+    def wait(
+        self,
+        operation: Operation[D],
+        waiting: deque[tuple[GroupMachine[Any], Operation[Any]]],
+        out: Result[Any],
+    ) -> None:
+        if len(waiting) >= MOST_WAITING:
+            busy = Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            out.reply(operation.token, operation.refuse(busy))
+        else:
+            waiting.append((self, operation))
+
+    def follow(self, operation: Operation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
+        """Answer, and do what follows, once an operation's records are committed."""
+        if draft.answer is not NO_ANSWER:
+            out.reply(operation.token, draft.answer)
+        self.committed(operation, draft, now_ms, out)
+        for wanted in draft.deadlines:
+            self.deadlines.set(wanted, now_ms, out)
+        for effect in draft.effects:
+            self.begin(effect, out)
+        for step in draft.afterwards:
+            step(now_ms, out)
+
+    def look_again(self, group_id: str) -> None:
+        """Note that what a group saw of the topics was not stored."""
+        group: Any = self.shard.groups.get(group_id)
+        if group is not None and group.kind == self.kind:
+            group.image_version = -1
+
+    def stored(
+        self, ticket: OperationStored, error: ErrorCode, now_ms: int, out: Result[Any]
+    ) -> None:
+        """Continue after a write: answer, and let those that waited for it run."""
+        _, operation, draft = ticket
+        assert isinstance(draft, self.new_draft)
+        group_id = operation.group_id
+        writing, timed_out = self.writes.writing, self.writes.timed_out
+        waiting = writing.get(group_id, deque())
+        known = id(draft)
+        if error is not ErrorCode.NONE:
+            self.look_again(group_id)
+            mapped = (
+                ErrorCode.COORDINATOR_NOT_AVAILABLE
+                if error is ErrorCode.REQUEST_TIMED_OUT
+                else group_error_for(error)
+            )
+            if known not in timed_out:
+                out.reply(operation.token, operation.refuse(Refusal(mapped)))
+            while waiting:
+                _, each = waiting.popleft()
+                out.reply(each.token, each.refuse(Refusal(mapped)))
+            if error is ErrorCode.REQUEST_TIMED_OUT:
+                timed_out.add(known)
+                return
+            timed_out.discard(known)
+            writing.pop(group_id, None)
+            self.write_failed(operation, draft, error, now_ms, out)
+            return
+        writing.pop(group_id, None)
+        if known in timed_out:
+            timed_out.discard(known)
+            operation = operation._replace(token=None)
+        self.follow(operation, draft, now_ms, out)
+        while waiting:
+            machine, each = waiting.popleft()
+            machine.perform(each, now_ms, out)
+            again = writing.get(group_id)
+            if again is not None:
+                again.extend(waiting)
+                return

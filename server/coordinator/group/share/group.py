@@ -1,0 +1,242 @@
+"""A share group as its committed records say. Source: ModernGroup, ShareGroup.
+
+The hard state changes only by `put_*` and `remove_member`, which the replay of records calls; what can be derived
+from it is counted along, or remembered until it changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from sys import getsizeof
+
+from kwire.errors import ErrorCode
+
+from ....metadata.topic_partition import TopicPartition
+from ..kinds import Committer, PartitionCheck
+from ..memory import GROUP_BYTES, MEMBER_BYTES, GroupMemory
+from ..modern.members import NO_PARTITIONS, Partitions
+from ..offset_store import OffsetStore
+from .member import ShareGroupMember
+from .records import NamedPartitions, StatePartitions
+
+INITIAL_EPOCH = 1
+
+#: A partition in an assignment, or one that has a state.
+PARTITION_BYTES = 64
+
+#: A subscribed name without its characters: the entry of the member.
+NAME_BYTES = 64
+
+
+class ShareGroupState(Enum):
+    """The state of a share group; the value is Kafka's name on the wire.
+
+    EMPTY: no members. STABLE: it has some. DEAD: it does not exist.
+    """
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ShareGroup:
+    """The hard state of one share group.
+
+    Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
+    tombstone). `topics` counts the members that read a topic. `states` is None as long as no share partition has
+    had a state. Soft state: `image_version` is that of the image whose topics were last looked at;
+    `states_ms` is when `states` last changed; `complete_version` that of the image in which nothing lacked a state;
+    `is_assigning`: a target is being worked on.
+    """
+
+    kind = "share"
+    protocol_type = "share"
+    is_dead = False
+    keeps_offsets = False
+
+    def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
+        self.group_id = group_id
+        self.memory = memory or GroupMemory()
+        self.held_bytes = 0
+        self.offsets = OffsetStore()
+        self.group_epoch = INITIAL_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = INITIAL_EPOCH
+        self.assignment_timestamp_ms = 0
+        self.members: dict[str, ShareGroupMember] = {}
+        self.target: dict[str, Partitions] = {}
+        self.topics: Counter[str] = Counter()
+        self.states: StatePartitions | None = None
+        # Soft state: lost when the coordinator moves.
+        self.image_version = -1
+        self.is_assigning = False
+        self.states_ms = 0
+        self.complete_version = -1
+        self._lacks_assignment: bool | None = None
+        self.hold(GROUP_BYTES + getsizeof(group_id))
+
+    def __repr__(self) -> str:
+        return (
+            f"ShareGroup({self.group_id!r}, {self.state.value}, epoch={self.group_epoch}, "
+            f"members={len(self.members)})"
+        )
+
+    def hold(self, more: int) -> None:
+        """Count more, or less, memory."""
+        self.held_bytes += more
+        self.memory.members += more
+
+    # What all kinds of groups have (kinds.py)
+
+    def forget(self) -> None:
+        """Count nothing for the group any more."""
+        self.memory.offsets -= self.offsets.held_bytes
+        self.hold(-self.held_bytes)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> ShareGroupState:
+        return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
+
+    def validate_commit(self, sender: Committer) -> ErrorCode:
+        """Refuse all commits: a share group has no committed offsets."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+        """Not reached, since no commit is valid."""
+        return None
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Refuse to show offsets."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic."""
+        return topic in self.topics
+
+    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Nothing expires."""
+        return []
+
+    # What is derived
+
+    def target_of(self, member_id: str) -> Partitions:
+        """What a member is to have."""
+        return self.target.get(member_id, NO_PARTITIONS)
+
+    def topics_with(self, old: ShareGroupMember, new: ShareGroupMember | None) -> Counter[str]:
+        """The subscribed topics if `new` takes the place of `old`, or if nobody does."""
+        names = frozenset() if new is None else new.subscribed_topic_names
+        if names == old.subscribed_topic_names:
+            return self.topics
+        topics = Counter(self.topics)
+        if old.member_id in self.members:
+            _count(topics, old.subscribed_topic_names, -1)
+        _count(topics, names, 1)
+        return topics
+
+    @property
+    def initialized(self) -> Mapping[bytes, NamedPartitions]:
+        """The partitions that have a state, which alone are assigned."""
+        return {} if self.states is None else self.states.initialized
+
+    @property
+    def lacks_assignment(self) -> bool:
+        """Whether partitions of subscribed topics have a state and are assigned to nobody, or the other way round.
+
+        Cost: in proportion to the target, once after each change.
+        """
+        if self._lacks_assignment is None:
+            self._lacks_assignment = self._look_for_unassigned()
+        return self._lacks_assignment
+
+    def _look_for_unassigned(self) -> bool:
+        if not self.topics or not self.initialized:
+            return False
+        assigned: dict[bytes, set[int]] = {}
+        for target in self.target.values():
+            for topic_id, some in target.items():
+                assigned.setdefault(topic_id, set()).update(some)
+        return any(
+            topic_id not in assigned or assigned[topic_id] ^ partitions
+            for topic_id, (name, partitions) in self.initialized.items()
+            if name in self.topics
+        )
+
+    # Replay
+
+    def _changed(self) -> None:
+        """Forget what was derived."""
+        self._lacks_assignment = None
+        self.complete_version = -1
+
+    def put_member(self, member: ShareGroupMember) -> None:
+        """Set a member."""
+        self.remove_member(member.member_id, keep_place=True)
+        self.members[member.member_id] = member
+        self.hold(member_bytes(member))
+        _count(self.topics, member.subscribed_topic_names, 1)
+
+    def remove_member(self, member_id: str, *, keep_place: bool = False) -> None:
+        """Remove a member."""
+        self._changed()
+        old = self.members.get(member_id)
+        if old is None:
+            return
+        self.hold(-member_bytes(old))
+        _count(self.topics, old.subscribed_topic_names, -1)
+        if not keep_place:
+            del self.members[member_id]
+
+    def put_target(self, member_id: str, partitions: Partitions | None) -> None:
+        """Set what a member is to have; None removes it."""
+        self._changed()
+        old = self.target.pop(member_id, NO_PARTITIONS)
+        if partitions is not None:
+            self.target[member_id] = partitions
+        self.hold(PARTITION_BYTES * (_size(partitions or NO_PARTITIONS) - _size(old)))
+
+    def put_states(self, states: StatePartitions | None) -> None:
+        """Set which share partitions have a state."""
+        self._changed()
+        old = self.states
+        self.states = states
+        self.hold(_states_bytes(states) - _states_bytes(old))
+
+
+def member_bytes(member: ShareGroupMember) -> int:
+    """What a member keeps in memory, without its target."""
+    return (
+        MEMBER_BYTES
+        + getsizeof(member.member_id)
+        + getsizeof(member.rack_id)
+        + getsizeof(member.client_id)
+        + sum(NAME_BYTES + getsizeof(name) for name in member.subscribed_topic_names)
+        + PARTITION_BYTES * _size(member.assigned)
+    )
+
+
+def _states_bytes(states: StatePartitions | None) -> int:
+    if states is None:
+        return 0
+    topics = [*states.initializing.values(), *states.initialized.values()]
+    return sum(
+        NAME_BYTES + getsizeof(name) + PARTITION_BYTES * len(partitions)
+        for name, partitions in topics
+    ) + sum(NAME_BYTES + getsizeof(name) for name in states.deleting.values())
+
+
+def _size(partitions: Mapping[bytes, Collection[int]]) -> int:
+    return sum(len(some) for some in partitions.values())
+
+
+def _count(topics: Counter[str], names: Iterable[str], change: int) -> None:
+    for name in names:
+        topics[name] += change
+        if topics[name] <= 0:
+            del topics[name]

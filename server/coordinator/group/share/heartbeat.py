@@ -1,0 +1,260 @@
+"""ShareGroupHeartbeat: a member joins, stays, changes its wishes, or leaves.
+
+Source: GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid, GroupMetadataManager.shareGroupHeartbeat,
+shareGroupLeave and shareGroupFenceMember, ShareGroupAssignmentBuilder; KIP-932.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kwire.errors import ErrorCode
+from kwire.messages.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+from ..memory import GROUP_BYTES
+from ..modern.deadlines import SetDeadline
+from ..modern.draft import Draft
+from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState, Partitions
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Client, Surroundings
+from .group import ShareGroup, member_bytes
+from .member import ShareGroupMember
+from .records import (
+    ShareCurrentRecord,
+    ShareEpochRecord,
+    ShareMemberRecord,
+    ShareTargetRecord,
+)
+from .states import ask_for_states, missing_states
+from .target import update_target
+
+SESSION_DUE = "share_session_due"
+
+#: A member id has at least one character, and at most as many as a UUID as text.
+MEMBER_ID_LENGTH = 36
+
+#: How many topics a member names at most: they are counted and stored in one turn.
+MOST_NAMES = 10_000
+
+#: How many topics, and partitions of these, the members of a group read at most: they are in one record.
+MOST_TOPICS = 10_000
+MOST_PARTITIONS = 50_000
+
+
+def check_request(request: ShareGroupHeartbeatRequest) -> None:
+    """Refuse a request that no group could take. Errors: INVALID_REQUEST."""
+    _not_empty(request.member_id, "MemberId can't be empty.")
+    _not_empty(request.group_id, "GroupId can't be empty.")
+    _not_empty(request.rack_id, "RackId can't be empty.")
+    if request.member_epoch == JOIN_EPOCH:
+        if not request.subscribed_topic_names:
+            raise _invalid("SubscribedTopicNames must be set in first request.")
+    elif request.member_epoch < LEAVE_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    names = len(request.subscribed_topic_names or ())
+    if names > MOST_NAMES:
+        raise _invalid(f"SubscribedTopicNames has {names} names; {MOST_NAMES} are possible.")
+
+
+def _not_empty(value: str | None, message: str) -> None:
+    if value is not None and not value.strip():
+        raise _invalid(message)
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def refused(refusal: Refusal) -> ShareGroupHeartbeatResponse:
+    """The answer to a request that is refused."""
+    return ShareGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)
+
+
+def heartbeat(
+    near: Surroundings,
+    group: ShareGroup,
+    request: ShareGroupHeartbeatRequest,
+    client: Client,
+    draft: Draft,
+) -> None:
+    """Let a member join or stay.
+
+    Errors: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, those of GroupMemory.refuses_members.
+    """
+    group_id = group.group_id
+    _check_size(near, group, request.member_id)
+    old = _member(group, request.member_id, request.member_epoch)
+    names = request.subscribed_topic_names
+    new = replace(
+        old,
+        rack_id=old.rack_id if request.rack_id is None else request.rack_id,
+        subscribed_topic_names=old.subscribed_topic_names if names is None else frozenset(names),
+        client_id=client.client_id,
+        client_host=client.client_host,
+    )
+    _check_memory(near, group, old, new)
+    bump = new.subscribed_topic_names != old.subscribed_topic_names
+    if new != old:
+        draft.records.append(ShareMemberRecord(group_id, new.member_id, new))
+    epoch = group.group_epoch
+    if group.assignment_epoch >= epoch:
+        bump = bump or group.lacks_assignment
+    topics = group.topics
+    if bump or group.image_version != near.image.version:
+        topics = group.topics_with(old, new)
+        _check_topics(near, topics)
+        metadata_hash = near.hashes.of_group(topics, near.image)
+        bump = bump or metadata_hash != group.metadata_hash
+        if bump:
+            epoch += 1
+            draft.records.append(ShareEpochRecord(group_id, (epoch, metadata_hash)))
+        group.image_version = near.image.version
+    target_epoch, target = update_target(near, group, epoch, new, topics, draft)
+    member = _move(near, new, target_epoch, target, bump)
+    if member != new:
+        draft.records.append(ShareCurrentRecord(group_id, member.member_id, member))
+    draft.deadlines.append(
+        SetDeadline(SESSION_DUE, group_id, member.member_id, near.settings.session_timeout_ms)
+    )
+    response = ShareGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        heartbeat_interval_ms=near.settings.heartbeat_interval_ms,
+    )
+    if request.member_epoch == JOIN_EPOCH or names is not None or old.assigned != member.assigned:
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(some))
+                for topic_id, some in member.assigned.items()
+            ]
+        )
+    draft.answer = response
+    ask_for_states(near, group, epoch, missing_states(near, group, topics), draft)
+
+
+def _check_size(near: Surroundings, group: ShareGroup, member_id: str) -> None:
+    most = near.config.share_max_size
+    if len(group.members) >= most and member_id not in group.members:
+        raise Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The share group has reached its maximum capacity of {most} members.",
+        )
+
+
+def _check_memory(
+    near: Surroundings, group: ShareGroup, old: ShareGroupMember, new: ShareGroupMember
+) -> None:
+    """Refuse a member, also one that is in the group and asks for more, for which there is no memory."""
+    if new == old:
+        return
+    known = member_bytes(old) if old.member_id in group.members else -GROUP_BYTES
+    more = member_bytes(new) - known
+    error = near.memory.refuses_members(near.config, group.held_bytes, more)
+    if error is not ErrorCode.NONE:
+        raise Refusal(error)
+
+
+def _check_topics(near: Surroundings, topics: dict[str, int]) -> None:
+    """Refuse to read more than fits into one record of what has a state. Errors: GROUP_MAX_SIZE_REACHED."""
+    known = near.image.topics
+    partitions = sum(len(known[name].partitions) for name in topics if name in known)
+    if len(topics) > MOST_TOPICS or partitions > MOST_PARTITIONS:
+        raise Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The members of the share group name {len(topics)} topics with {partitions} partitions; "
+            f"{MOST_TOPICS} and {MOST_PARTITIONS} are possible.",
+        )
+
+
+def _member(group: ShareGroup, member_id: str, epoch: int) -> ShareGroupMember:
+    """Return the member that sends a request at an epoch, a new one if it joins.
+
+    Shape: the epoch before the present one counts too, since the answer with the present one may have been lost.
+    Errors: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
+    """
+    if epoch == JOIN_EPOCH:
+        return group.members.get(member_id) or ShareGroupMember(member_id)
+    member = known_member(group, member_id)
+    known, before = member.member_epoch, member.previous_member_epoch
+    abandon = "The member must abandon all its partitions and rejoin."
+    if epoch > known:
+        raise Refusal(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The share group member has a greater member epoch ({epoch}) than the one known by the group "
+            f"coordinator ({known}). {abandon}",
+        )
+    if epoch < known and epoch != before:
+        raise Refusal(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The share group member has a smaller member epoch ({epoch}) than the one known by the group "
+            f"coordinator ({known}), and it does not match the previous member epoch ({before}). {abandon}",
+        )
+    return member
+
+
+def known_member(group: ShareGroup, member_id: str) -> ShareGroupMember:
+    """Return a member by its id. Errors: UNKNOWN_MEMBER_ID."""
+    member = group.members.get(member_id)
+    if member is None:
+        raise Refusal(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Member {member_id} is not a member of group {group.group_id}.",
+        )
+    return member
+
+
+def _move(
+    near: Surroundings,
+    member: ShareGroupMember,
+    target_epoch: int,
+    target: Partitions,
+    subscription_changed: bool,
+) -> ShareGroupMember:
+    """Give a member what it is to have, of the topics that it reads; nobody has to give up anything first."""
+    if not subscription_changed and member.is_reconciled_to(target_epoch):
+        return member
+    if not subscription_changed and target_epoch == member.member_epoch:
+        return member
+    topics = near.image.topics
+    subscribed = {topics[name].topic_id for name in member.subscribed_topic_names if name in topics}
+    assigned = {topic_id: some for topic_id, some in target.items() if topic_id in subscribed}
+    if target_epoch == member.member_epoch:
+        return replace(member, assigned=assigned)
+    return replace(
+        member,
+        state=MemberState.STABLE,
+        assigned=assigned,
+        member_epoch=target_epoch,
+        previous_member_epoch=member.member_epoch,
+    )
+
+
+def leave(
+    near: Surroundings, group: ShareGroup, request: ShareGroupHeartbeatRequest, draft: Draft
+) -> None:
+    """Remove a member that leaves. Errors: UNKNOWN_MEMBER_ID."""
+    member = known_member(group, request.member_id)
+    draft.answer = ShareGroupHeartbeatResponse(
+        member_id=request.member_id, member_epoch=request.member_epoch
+    )
+    remove_member(near, group, member, draft)
+
+
+def remove_member(
+    near: Surroundings, group: ShareGroup, member: ShareGroupMember, draft: Draft
+) -> None:
+    """Remove a member; the group's epoch is raised, and its partitions go to the others with the next heartbeat."""
+    group_id, member_id = group.group_id, member.member_id
+    metadata_hash = near.hashes.of_group(group.topics_with(member, None), near.image)
+    draft.records += [
+        ShareCurrentRecord(group_id, member_id, None),
+        ShareTargetRecord(group_id, member_id, None),
+        ShareMemberRecord(group_id, member_id, None),
+        ShareEpochRecord(group_id, (group.group_epoch + 1, metadata_hash)),
+    ]
+    draft.deadlines.append(SetDeadline(SESSION_DUE, group_id, member_id, None))

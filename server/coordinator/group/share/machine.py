@@ -1,0 +1,329 @@
+"""The share groups of one shard: requests, timers, and what the share coordinators are asked for.
+
+Source: GroupMetadataManager (share parts).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+
+from ...result import Result, Timer
+from ...share.rows import InitializeState, StateOutcome
+from ..kinds import GroupHome
+from ..modern.deadlines import SetDeadline
+from ..modern.draft import AssignTarget, Draft
+from ..modern.machine import GroupMachine, Operation, Writes, nobody
+from ..modern.members import JOIN_EPOCH, Partitions
+from ..modern.refusal import Refusal
+from ..modern.surroundings import Client, Metadata, Surroundings
+from . import heartbeat, states
+from .group import ShareGroup
+from .records import NamedPartitions, StatePartitionsRecord, tombstones
+from .sentences import sentence
+from .states import Deletion
+from .target import write_target
+
+if TYPE_CHECKING:
+    from kwire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+log = logging.getLogger(__name__)
+
+
+class Alteration(NamedTuple):
+    """What AlterShareGroupOffsets comes to, if the share coordinators agree.
+
+    Shape: `rows` are asked of the persister; `response` is what is answered then.
+    """
+
+    response: AlterShareGroupOffsetsResponse
+    rows: tuple[InitializeState, ...] = ()
+
+
+class ShareGroups(GroupMachine[Draft]):
+    """What a shard does with share groups."""
+
+    kind = "share"
+    new_draft = Draft
+
+    def __init__(self, shard: GroupHome, metadata: Metadata, writes: Writes) -> None:
+        super().__init__(shard, metadata, writes)
+        self.fired = {heartbeat.SESSION_DUE: self.session_due}
+
+    # Members
+
+    def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client: Client, token: int, now_ms: int
+    ) -> Result[Any]:
+        """Take a member in, keep it, or let it go."""
+        out: Result[Any] = Result()
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            if request.member_epoch < JOIN_EPOCH:
+                heartbeat.leave(near, self.existing(request.group_id), request, draft)
+                return
+            joins = request.member_epoch == JOIN_EPOCH
+            group = self.group_for(request.group_id, make=joins)
+            heartbeat.heartbeat(near, group, request, client, draft)
+
+        self.perform(
+            Operation(request.group_id, token, run, heartbeat.refused, reads=True), now_ms, out
+        )
+        return out
+
+    def existing(self, group_id: str) -> ShareGroup:
+        """Return a share group. Errors: GROUP_ID_NOT_FOUND."""
+        group = self.shard.groups.get(group_id)
+        if group is None:
+            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(group, ShareGroup):
+            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        return group
+
+    def group_for(self, group_id: str, *, make: bool) -> ShareGroup:
+        """Return a share group, a new one if there is none and it may be made. Errors: GROUP_ID_NOT_FOUND."""
+        if group_id in self.shard.groups:
+            return self.existing(group_id)
+        if not make:
+            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        return ShareGroup(group_id)
+
+    def session_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
+        """Remove a member whose session has expired."""
+        if self.deadlines.fired(timer, now_ms, out) is None:
+            return
+        group_id, member_id = timer.key
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            group = self.existing(group_id)
+            member = group.members.get(member_id)
+            if member is None:
+                return
+            log.info("share group %s: the session of member %s has expired", group_id, member_id)
+            heartbeat.remove_member(near, group, member, draft)
+
+        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+
+    def target_assigned(
+        self, effect: AssignTarget, found: Mapping[str, Partitions] | None, now_ms: int
+    ) -> Result[Any]:
+        """Store a target that was computed in steps; None if that failed."""
+        out: Result[Any] = Result()
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            group = self.existing(effect.group_id)
+            if not group.is_assigning or effect.epoch > group.group_epoch:
+                return  # it was computed for a group of that name that has been deleted since
+            group.is_assigning = False
+            if found is None or effect.epoch <= group.assignment_epoch:
+                return
+            present = [each for each in effect.member_ids if each in group.members]
+            write_target(group, present, found, effect.epoch, now_ms, draft)
+
+        self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
+        return out
+
+    def committed(
+        self, operation: Operation[Draft], draft: Draft, now_ms: int, out: Result[Any]
+    ) -> None:
+        """Note when the share coordinators were asked last."""
+        if any(isinstance(record, StatePartitionsRecord) for record in draft.records):
+            group = self.shard.groups.get(operation.group_id)
+            if isinstance(group, ShareGroup):
+                group.states_ms = now_ms
+
+    # What share coordinators have answered
+
+    def states_made(
+        self, group_id: str, outcomes: Sequence[StateOutcome], now_ms: int
+    ) -> Result[Any]:
+        """Write down which share partitions have a state now; if one of them has failed, none counts."""
+        out: Result[Any] = Result()
+        partitions: dict[bytes, set[int]] = {}
+        for row in outcomes:
+            partitions.setdefault(row.topic_id, set()).add(row.partition)
+        failed = next((row for row in outcomes if row.error_code is not ErrorCode.NONE), None)
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            group = self.existing(group_id)
+            if failed is None:
+                states.initialized(near, group, partitions, draft)
+                return
+            log.warning(
+                "share group %s: no state of share partitions was made: %s %s",
+                group_id,
+                failed.error_code.name,
+                failed.error_message or "",
+            )
+            states.not_initialized(near, group, partitions, draft)
+
+        if partitions:
+            self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+        return out
+
+    # Offsets
+
+    def alter_offsets(
+        self, request: AlterShareGroupOffsetsRequest, token: int, now_ms: int
+    ) -> Result[Alteration]:
+        """Have an empty group begin elsewhere. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        out: Result[Alteration] = Result()
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            group = self.group_for(request.group_id, make=True)
+            _check_empty(group)
+            draft.answer = _alteration(near, group, request, draft)
+
+        def refuse(refusal: Refusal) -> Alteration:
+            return Alteration(
+                AlterShareGroupOffsetsResponse(
+                    error_code=refusal.error, error_message=refusal.message
+                )
+            )
+
+        self.perform(Operation(request.group_id, token, run, refuse), now_ms, out)
+        return out
+
+    def begin_deleting_offsets(
+        self, group_id: str, names: Sequence[str], token: int, now_ms: int
+    ) -> Result[Deletion]:
+        """Prepare to delete the offsets of topics. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+
+        def begin(near: Surroundings, group: ShareGroup, draft: Draft) -> Deletion:
+            return states.begin_deletion_of_topics(near, group, names, draft)
+
+        return self._begin_deleting(group_id, begin, token, now_ms)
+
+    def begin_deleting_group(self, group_id: str, token: int, now_ms: int) -> Result[Deletion]:
+        """Prepare to delete a group. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        return self._begin_deleting(group_id, states.begin_deletion, token, now_ms)
+
+    def _begin_deleting(
+        self, group_id: str, begin: Any, token: int, now_ms: int
+    ) -> Result[Deletion]:
+        out: Result[Deletion] = Result()
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            group = self.existing(group_id)
+            _check_empty(group)
+            draft.answer = begin(near, group, draft)
+
+        def refuse(refusal: Refusal) -> Deletion:
+            return Deletion(refusal.error, refusal.message)
+
+        self.perform(Operation(group_id, token, run, refuse), now_ms, out)
+        return out
+
+    def offsets_deleted(
+        self, group_id: str, topic_ids: Collection[bytes], token: int, now_ms: int
+    ) -> Result[ErrorCode]:
+        """Write down that the states of topics are gone."""
+        out: Result[ErrorCode] = Result()
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            draft.answer = ErrorCode.NONE
+            group = self.shard.groups.get(group_id)
+            if isinstance(group, ShareGroup):
+                states.deleted(near, group, topic_ids, draft)
+
+        self.perform(Operation(group_id, token, run, lambda refusal: refusal.error), now_ms, out)
+        return out
+
+    def topics_deleted(
+        self, group_id: str, topic_ids: Collection[bytes], now_ms: int
+    ) -> Result[Any]:
+        """Forget topics that do not exist any more."""
+        out: Result[Any] = Result()
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            states.forget_topics(near, self.existing(group_id), topic_ids, draft)
+
+        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+        return out
+
+    def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
+        """Remove a group without members, whose states are gone already."""
+        out: Result[ErrorCode] = Result()
+
+        def run(near: Surroundings, draft: Draft) -> None:
+            group = self.existing(group_id)
+            _check_empty(group)
+            draft.records += tombstones(group_id, ())
+            draft.answer = ErrorCode.NONE
+            draft.afterwards.append(lambda now_ms, out: self.drop(group_id, out))
+
+        self.perform(Operation(group_id, token, run, lambda refusal: refusal.error), now_ms, out)
+        return out
+
+    def drop(self, group_id: str, out: Result[Any]) -> None:
+        """Forget what is left of a group after its tombstones."""
+        group = self.shard.groups.get(group_id)
+        if group is not None:
+            self.shard.drop_if_unused(group, out)
+
+    # Loading
+
+    def restore(self, group: ShareGroup, now_ms: int, out: Result[Any]) -> None:
+        """Begin the sessions of a group that was loaded."""
+        group.states_ms = now_ms
+        timeout_ms = self.metadata.settings(group.group_id, self.kind).session_timeout_ms
+        for member_id in group.members:
+            session = SetDeadline(heartbeat.SESSION_DUE, group.group_id, member_id, timeout_ms)
+            self.deadlines.set(session, now_ms, out)
+
+    def shift_time(self, delta_ms: int) -> None:
+        """Move when the share coordinators were asked, because the clock behind `now_ms` was set."""
+        for group in self.shard.groups.values():
+            if isinstance(group, ShareGroup):
+                group.states_ms += delta_ms
+
+
+def _check_empty(group: ShareGroup) -> None:
+    if not group.is_empty:
+        error = ErrorCode.NON_EMPTY_GROUP
+        raise Refusal(error, sentence(error))
+
+
+def _alteration(
+    near: Surroundings, group: ShareGroup, request: AlterShareGroupOffsetsRequest, draft: Draft
+) -> Alteration:
+    """Write down that states are to be made anew, and say which they are."""
+    made: dict[bytes, NamedPartitions] = {}
+    rows: dict[tuple[bytes, int], InitializeState] = {}
+    response = AlterShareGroupOffsetsResponse()
+    for asked in request.topics:
+        topic = near.image.topics.get(asked.topic_name)
+        count = 0 if topic is None else len(topic.partitions)
+        answered = AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
+        for row in asked.partitions:
+            number = row.partition_index
+            error = ErrorCode.NONE if 0 <= number < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answered.partitions.append(
+                AlterShareGroupOffsetsResponsePartition(
+                    partition_index=number,
+                    error_code=error,
+                    error_message=sentence(error),
+                )
+            )
+            if topic is not None and error is ErrorCode.NONE:
+                rows[topic.topic_id, number] = InitializeState(
+                    topic.topic_id, number, group.group_epoch, row.start_offset
+                )
+        if topic is not None:
+            answered.topic_id = topic.topic_id
+            known = frozenset(row.partition_index for row in asked.partitions)
+            made[topic.topic_id] = NamedPartitions(
+                asked.topic_name, frozenset(each for each in known if 0 <= each < count)
+            )
+        response.responses.append(answered)
+    states.note_initializing(near, group, made, draft)
+    return Alteration(response, tuple(rows.values()))

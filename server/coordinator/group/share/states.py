@@ -1,0 +1,254 @@
+"""Which share partitions of a group have a state at their share coordinators, and which are to get or lose it.
+
+A partition is assigned only when it has a state. So the partitions of newly subscribed topics, and new ones of
+known topics, are first written down as initializing; the persister is asked; and what it says is written down.
+Source: GroupMetadataManager.subscribedTopicsChangeMap, addInitializingTopicsRecords, initializeShareGroupState,
+uninitializeShareGroupState, shareGroupBuildPartitionDeleteRequest, sharePartitionsEligibleForOffsetDeletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+from ....metadata.image import MetadataImage
+from ...share.rows import InitializeState, StatePartition
+from ..modern.draft import Draft
+from ..modern.surroundings import Surroundings
+from .group import ShareGroup
+from .records import NamedPartitions, StatePartitions, StatePartitionsRecord
+
+Topics = Mapping[bytes, NamedPartitions]
+
+UNKNOWN_NAME = "<UNKNOWN>"
+
+NO_STATES = StatePartitions()
+
+
+class InitializeStates(NamedTuple):
+    """The effect that share coordinators are asked to begin with partitions."""
+
+    group_id: str
+    rows: list[InitializeState]
+
+
+class Deletion(NamedTuple):
+    """What is asked of the share coordinators before offsets, or a whole group, are deleted.
+
+    Shape: `refused` maps topics to why nothing of them is deleted, with a message or None for the usual one.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    rows: tuple[StatePartition, ...] = ()
+    refused: tuple[tuple[str, ErrorCode, str | None], ...] = ()
+
+
+def write_states(
+    near: Surroundings,
+    group: ShareGroup,
+    initializing: Topics,
+    initialized: Topics,
+    deleting: Iterable[bytes],
+    draft: Draft,
+) -> None:
+    """Store which share partitions have a state."""
+    named = {topic_id: _name(near.image, topic_id) for topic_id in deleting}
+    states = StatePartitions(initializing, initialized, named)
+    draft.records.append(StatePartitionsRecord(group.group_id, states))
+
+
+def _name(image: MetadataImage, topic_id: bytes) -> str:
+    topic = image.topics_by_id.get(topic_id)
+    return UNKNOWN_NAME if topic is None else topic.name
+
+
+def missing_states(near: Surroundings, group: ShareGroup, names: Iterable[str]) -> Topics:
+    """The partitions of subscribed topics that have no state and for which none was asked lately."""
+    states = group.states or NO_STATES
+    if names is group.topics and group.complete_version == near.image.version:
+        return {}
+    interval_ms = max(
+        near.config.share_initialize_retry_interval_ms, near.config.offsets_commit_timeout_ms
+    )
+    asked = states.initializing if near.now_ms - group.states_ms < interval_ms else {}
+    missing = {}
+    for name in names:
+        topic = near.image.topics.get(name)
+        if topic is None:
+            continue
+        known = _partitions(states.initialized, topic.topic_id)
+        if len(known) >= len(topic.partitions):
+            continue
+        known |= _partitions(asked, topic.topic_id)
+        if not known or len(known) < len(topic.partitions):
+            all_partitions = frozenset(range(len(topic.partitions)))
+            missing[topic.topic_id] = NamedPartitions(name, all_partitions - known)
+    if names is group.topics and not missing and not states.initializing:
+        group.complete_version = near.image.version
+    return missing
+
+
+def _partitions(topics: Topics, topic_id: bytes) -> frozenset[int]:
+    found = topics.get(topic_id)
+    return frozenset() if found is None else found.partitions
+
+
+def ask_for_states(
+    near: Surroundings, group: ShareGroup, group_epoch: int, missing: Topics, draft: Draft
+) -> None:
+    """Write down that states are to be made, and have them made."""
+    if not missing:
+        return
+    note_initializing(near, group, missing, draft)
+    rows = [
+        InitializeState(topic_id, number, group_epoch)
+        for topic_id, (_, partitions) in missing.items()
+        for number in sorted(partitions)
+    ]
+    draft.effects.append(InitializeStates(group.group_id, rows))
+
+
+def note_initializing(near: Surroundings, group: ShareGroup, topics: Topics, draft: Draft) -> None:
+    """Write down that states are to be made; what was being deleted is not any more."""
+    if not topics:
+        return
+    states = group.states or NO_STATES
+    initializing = combined(states.initializing, topics)
+    deleting = [topic_id for topic_id in states.deleting if topic_id not in initializing]
+    write_states(near, group, initializing, states.initialized, deleting, draft)
+
+
+def combined(first: Topics, second: Topics) -> dict[bytes, NamedPartitions]:
+    """The partitions of both, with the names of the second."""
+    return {
+        **first,
+        **{
+            topic_id: NamedPartitions(name, partitions | _partitions(first, topic_id))
+            for topic_id, (name, partitions) in second.items()
+        },
+    }
+
+
+def without(topics: Topics, gone: Mapping[bytes, Collection[int]]) -> dict[bytes, NamedPartitions]:
+    """The partitions that are not gone."""
+    left = {}
+    for topic_id, (name, partitions) in topics.items():
+        if topic_id not in gone:
+            left[topic_id] = NamedPartitions(name, partitions)
+        elif rest := partitions.difference(gone[topic_id]):
+            left[topic_id] = NamedPartitions(name, rest)
+    return left
+
+
+def initialized(
+    near: Surroundings, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
+) -> None:
+    """Write down that partitions have a state now."""
+    states = group.states or NO_STATES
+    made = {
+        topic_id: NamedPartitions(_name(near.image, topic_id), frozenset(some))
+        for topic_id, some in partitions.items()
+    }
+    write_states(
+        near,
+        group,
+        without(states.initializing, partitions),
+        combined(states.initialized, made),
+        states.deleting,
+        draft,
+    )
+
+
+def not_initialized(
+    near: Surroundings, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
+) -> None:
+    """Write down that partitions have no state after all; the next heartbeat asks for them again."""
+    states = group.states
+    if states is None or not states.initializing or not partitions:
+        return
+    left = without(states.initializing, partitions)
+    write_states(near, group, left, states.initialized, states.deleting, draft)
+
+
+def begin_deletion(near: Surroundings, group: ShareGroup, draft: Draft) -> Deletion:
+    """Write down that all states of a group go, and say which they are."""
+    states = group.states
+    if states is None:
+        return Deletion()
+    again = {
+        topic_id: NamedPartitions(topic.name, frozenset(range(len(topic.partitions))))
+        for topic_id in states.deleting
+        if (topic := near.image.topics_by_id.get(topic_id)) is not None
+    }
+    gone = combined(combined(states.initialized, states.initializing), again)
+    deleting = {topic_id: name for topic_id, (name, _) in gone.items()}
+    states = StatePartitions(deleting=deleting)
+    draft.records.append(StatePartitionsRecord(group.group_id, states))
+    return Deletion(rows=_rows(gone))
+
+
+def begin_deletion_of_topics(
+    near: Surroundings, group: ShareGroup, names: Iterable[str], draft: Draft
+) -> Deletion:
+    """Write down that the states of some topics go, and say which they are."""
+    states = group.states
+    if states is None:
+        return Deletion()
+    kept = dict(states.initialized)
+    deleting = set(states.deleting)
+    gone: dict[bytes, NamedPartitions] = {}
+    refused: list[tuple[str, ErrorCode, str | None]] = []
+    for name in names:
+        topic = near.image.topics.get(name)
+        if topic is None:
+            refused.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+        elif topic.topic_id in kept:
+            gone[topic.topic_id] = kept.pop(topic.topic_id)
+            deleting.add(topic.topic_id)
+        elif topic.topic_id in deleting:
+            all_partitions = frozenset(range(len(topic.partitions)))
+            gone[topic.topic_id] = NamedPartitions(name, all_partitions)
+        else:
+            why = "There is no offset information to delete."
+            refused.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why))
+    write_states(near, group, states.initializing, kept, deleting, draft)
+    return Deletion(rows=_rows(gone), refused=tuple(refused))
+
+
+def _rows(topics: Topics) -> tuple[StatePartition, ...]:
+    return tuple(
+        StatePartition(topic_id, number)
+        for topic_id, (_, partitions) in topics.items()
+        for number in sorted(partitions)
+    )
+
+
+def deleted(
+    near: Surroundings, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
+) -> None:
+    """Write down that the states of topics are gone."""
+    states = group.states
+    if states is None:
+        return
+    left = [topic_id for topic_id in states.deleting if topic_id not in topic_ids]
+    write_states(near, group, states.initializing, states.initialized, left, draft)
+
+
+def forget_topics(
+    near: Surroundings, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
+) -> None:
+    """Forget topics that were deleted; the share coordinators see to their states by themselves."""
+    states = group.states
+    if states is None or not any(topic_id in topics for topics in states for topic_id in topic_ids):
+        return
+    write_states(
+        near,
+        group,
+        {each: value for each, value in states.initializing.items() if each not in topic_ids},
+        {each: value for each, value in states.initialized.items() if each not in topic_ids},
+        [each for each in states.deleting if each not in topic_ids],
+        draft,
+    )
