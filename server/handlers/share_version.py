@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
-from ..coordinator.group.consumer.refusal import Refusal
+from ..coordinator.group.modern.refusal import Refusal
 from .ceilings import SHARE_VERSION
 
 if TYPE_CHECKING:

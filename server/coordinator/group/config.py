@@ -84,4 +84,11 @@ class GroupConfig:
             consumer_migration_policy=config.static.get(
                 "group.consumer.migration.policy", "bidirectional"
             ).lower(),
+            share_session_timeout_ms=config.get_int("group.share.session.timeout.ms"),
+            share_heartbeat_interval_ms=config.get_int("group.share.heartbeat.interval.ms"),
+            share_assignment_interval_ms=config.get_int("group.share.assignment.interval.ms"),
+            share_max_size=config.get_int("group.share.max.size"),
+            share_initialize_retry_interval_ms=config.get_int(
+                "group.share.initialize.retry.interval.ms"
+            ),
         )

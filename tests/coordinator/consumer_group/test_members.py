@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.group.consumer.draft import GroupSettings
 from server.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
-from server.coordinator.group.consumer.machine import Metadata
-from server.coordinator.group.consumer.member import ConsumerGroupMember, MemberState
+from server.coordinator.group.consumer.member import ConsumerGroupMember
 from server.coordinator.group.consumer.records import (
     CurrentRecord,
     MemberRecord,
@@ -23,6 +21,8 @@ from server.coordinator.group.consumer.records import (
 )
 from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.memory import GroupMemory
+from server.coordinator.group.modern.members import MemberState
+from server.coordinator.group.modern.surroundings import GroupSettings, Metadata
 from server.coordinator.group_coordinator import GroupCoordinator
 from server.metadata.image import BrokerRegistration
 from server.turns import exhaust

@@ -18,7 +18,7 @@ from kwire.messages.internal.consumer_protocol import (
     TopicPartition,
 )
 from server.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
-from server.coordinator.group.consumer.order import topics_in_order
+from server.coordinator.group.modern.order import topics_in_order
 from server.coordinator.group.state import GroupState
 from tests.coordinator.consumer_group.group_machine import (
     ConsumerMachine,
