@@ -201,7 +201,9 @@ def _answer(
         return answer(ctx, request, context, found)
     assert type(found) is WaitingFetch
     return ctx.later(
-        found.future, lambda _: answer_later(ctx, request, context, params, found), found.end
+        found.future,
+        lambda result: answer_later(ctx, request, context, params, found, result),
+        found.end,
     )
 
 
@@ -297,7 +299,8 @@ def _answer_later(
     ctx: RequestContext,
     request: FetchRequest | None,
     context: FetchContext,
-    _: FetchParams,
+    _params: FetchParams,
     found: WaitingFetch,
+    _result: object,
 ) -> FetchResponse:
     return answer_of(ctx, request, context, found.read())

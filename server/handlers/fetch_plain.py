@@ -81,10 +81,15 @@ def written_answer_later(
     context: FetchContext,
     params: FetchParams,
     found: WaitingFetch,
+    others: object,
 ) -> Plain | FetchResponse:
-    """Answer a fetch that has waited: with what another one was just answered, if it asks for the same."""
+    """Answer a fetch that has waited: with what another one was just answered, if it asks for the same.
+
+    Shape: `others` is whether another one may have been woken by the same records.
+    """
     if (
-        params.denies is not None
+        not others
+        or params.denies is not None
         or params.refuse is not None
         or params.in_rack
         or ctx.charge is not None

@@ -44,14 +44,15 @@ class FetchWaiter:
     """A Fetch that waits until `missing_bytes` more can be read, or until its time is over.
 
     Shape: each partition comes with the offset from which its bytes are new to the waiter. A waiter
-    with `of_replica` is woken by appends, others when records are committed. `future` becomes None
+    with `of_replica` is woken by appends, others when records are committed. `future` is done
     when enough bytes came, when time is over or when a partition's role has changed; whoever awaits
-    it then reads again.
+    it then reads again. Its result is whether another fetch may have been woken by the same records.
     """
 
     __slots__ = (
         "_partitions",
         "_timer",
+        "alone",
         "future",
         "missing_bytes",
         "of_replica",
@@ -68,7 +69,9 @@ class FetchWaiter:
         read_committed: bool,
         of_replica: bool = False,
     ) -> None:
-        self.future: asyncio.Future[None] = loop.create_future()
+        self.future: asyncio.Future[bool] = loop.create_future()
+        #: Whether nobody else was waiting for the partition that woke it last.
+        self.alone = False
         self.missing_bytes = missing_bytes
         self.read_committed = read_committed
         self.of_replica = of_replica
@@ -91,7 +94,7 @@ class FetchWaiter:
             partition.waiters.fetches.pop(self, None)
         self._partitions = []
         if not self.future.done():
-            self.future.set_result(None)
+            self.future.set_result(not self.alone)
 
 
 class CommitWaiter:
@@ -273,9 +276,12 @@ class Waiters:
     def wake_consumers(self, log: Log, readable_bytes: int) -> None:
         """Consumers can read more: by `readable_bytes` if that is known, else 0."""
         stable = log.last_stable_offset
-        for waiter, new_offset in list(self.fetches.items()):
+        waiting = list(self.fetches.items())
+        alone = len(waiting) == 1
+        for waiter, new_offset in waiting:
             if waiter.of_replica:
                 continue
+            waiter.alone = alone
             if readable_bytes and not waiter.read_committed:
                 waiter.on_readable(readable_bytes)
                 continue

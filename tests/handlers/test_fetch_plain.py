@@ -341,3 +341,26 @@ def test_answer_does_not_hold_for_partitions_that_have_changed(tmp_path: Path, c
             room.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.usefixtures("both_forms")
+def test_fetch_that_waited_alone_keeps_no_answer_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("server.handlers.fetch_plain.SharedAnswer")
+
+    async def main() -> None:
+        room = room_of(tmp_path)
+        try:
+            _, later = await wait_at_the_end(room, 11, session=False)
+            room.append("a", batch(b"v"), number=1)
+            response = decode(FetchResponse, bytes_of(await settled(later), 11), 11)
+            assert [len(row.records or b"") > 0 for row in response.responses[0].partitions] == [
+                False,
+                True,
+                False,
+            ]
+        finally:
+            room.stop()
+
+    asyncio.run(main())
