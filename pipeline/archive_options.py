@@ -78,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=86_400_000,
         help="how long replaced files are kept for readers that still use them (default: 1d)",
     )
-    add_tables(parser, several=True)
+    add_tables(parser, "also make each topic a table")
     add_spark(parser)
 
 

@@ -7,20 +7,21 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from .audit_options import add_arguments
 from .auditing.compare import Comparison, common_ranges, compare, pairs
 from .auditing.facts import Facts, Span, Where
 from .auditing.findings import Finding, wrong
-from .auditing.places import ArchivePlace, Place, TopicPlace, archive_at
+from .auditing.places import ArchivePlace, Place, TopicPlace, archives_at
 from .auditing.progress import Progress, watched
 from .auditing.report import Report, print_report, write_json
 from .cluster import Cluster
 from .options import check_topics, topic_names
 from .problems import Problem, WrongCall
 from .storage import is_local
+from .tables.options import formats
 from .topic_ids import made_anew
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def audit(options: Namespace) -> Report:
         check_topics(options)
     if not (has_topics or options.archives or options.log_dirs):
         raise WrongCall("give --topics, --archive or --log-dir to say what to audit")
+    if formats(options) and not options.archives:
+        raise WrongCall("--table is for --archive")
     for file in (options.json, options.html):
         if file is not None and not file.absolute().parent.is_dir():
             raise WrongCall(f"there is no folder {file.absolute().parent} to write {file.name} to")
@@ -72,16 +75,17 @@ def audit(options: Namespace) -> Report:
             committed = options.isolation == "read_committed"
             places.append(TopicPlace(options, cluster, topics, committed))
         logs = _log_places(options, names, places)
-        local = {path: archive_at(path, names) for path in options.archives if is_local(path)}
+        local = {p: archives_at(p, names, options) for p in options.archives if is_local(p)}
         if not logs and len(local) == len(options.archives):
-            _check_map(options, [*places, *local.values()])
+            _check_map(options, [*places, *chain(*local.values())])
         _say(options, "starting Spark")
         from .session import start_session
 
         spark = start_session(options, "audit", connector=has_topics)
         _scan(options, spark, logs)
         places += logs
-        places += [local.get(path) or archive_at(path, names) for path in options.archives]
+        for path in options.archives:
+            places += local.get(path) or archives_at(path, names, options)
         return _Audit(options, spark, places, began).run()
 
 

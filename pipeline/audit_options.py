@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .durations import duration_ms
 from .options import add_cluster, add_spark, add_topics, key_value
+from .tables.options import add_tables
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -79,6 +80,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--html", metavar="FILE", type=Path, help="write the report as one HTML file with plots"
     )
+    add_tables(parser, "also audit the archives' tables, those")
     add_spark(parser)
 
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .offsets import Offsets
 from .problems import Problem
@@ -131,18 +131,34 @@ class _State:
         self.ends[place] = max(self.ends.get(place, 0), entry.last_offset + 1)
 
 
+class Content(Protocol):
+    """What an archive has, as its manifests or its tables say."""
+
+    #: What users call it.
+    name: str
+    #: Where the archive is, as Spark writes it; entries have paths relative to it.
+    path: str
+    storage: Storage
+
+    def entries(self, topics: Collection[str] | None = None) -> list[Entry]:
+        """The entries of these topics, or of all, sorted by topic, partition and offset."""
+
+    def check(self, topics: Collection[str] | None = None) -> None:
+        """Check that the entries of these topics, or of all, are complete. Raises Problem."""
+
+    def topic_ids(self) -> dict[str, str]:
+        """Topic -> the id it had when it was archived, if it is known."""
+
+
 class Archive:
     """An archive, as of its last `refresh`; it is read on first use."""
 
     def __init__(self, path: str | Path | Storage) -> None:
         """A path of this machine, or a URI that the running Spark session can open."""
         self.storage = path if isinstance(path, Storage) else open_storage(path)
+        #: Where it is, as Spark writes it (`basePath` of its files).
+        self.path = self.name = self.storage.root
         self._state: _State | None = None
-
-    @property
-    def path(self) -> str:
-        """Where it is, as Spark writes it (`basePath` of its files)."""
-        return self.storage.root
 
     def create(self) -> None:
         """Create an empty archive in this folder unless there is one. Raises Problem if it holds other files."""

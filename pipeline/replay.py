@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from .bar import Bar, is_shown
 from .cluster import Cluster
-from .manifest import Archive
+from .manifest import Archive, Content
 from .options import topic_names
 from .problems import Problem, WrongCall
 from .replay_archive import archived_partitions
@@ -31,6 +31,8 @@ from .replay_segments import stored_partitions
 from .replay_targets import find_targets, warnings
 from .replay_writer import replay
 from .session import start_session
+from .tables.content import TableContent
+from .tables.options import formats
 
 __all__ = ["add_arguments", "run"]
 
@@ -38,6 +40,8 @@ __all__ = ["add_arguments", "run"]
 def run(options: Namespace) -> int:
     """Replay what is left to replay, and return 0; raises Problem."""
     check_range(options)
+    if formats(options) and options.segments:
+        raise WrongCall("--table is for --archive")
     everything, mapped = targets(options.to)
     wanted = _wanted(options, mapped)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
@@ -110,7 +114,7 @@ def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePart
             start_session(
                 options, "replay", connector=False
             )  # its Hadoop client reads the manifests
-        found = archived_partitions(Archive(options.archive), wanted, within)
+        found = archived_partitions(_content(options, wanted), wanted, within)
     if options.topics_pattern:
         found = [one for one in found if re.fullmatch(options.topics_pattern, one.topic)]
     missing = (wanted or set()) - {one.topic for one in found}
@@ -124,6 +128,14 @@ def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePart
             f"{where} has no {topic}-{partition}, which --from-offset or --to-offset names"
         )
     return found
+
+
+def _content(options: Namespace, wanted: set[str] | None) -> Content:
+    """The archive by its manifests, or by its tables with `--table`."""
+    archive = Archive(options.archive)
+    for name in formats(options):
+        return TableContent(archive, name, wanted, options)
+    return archive
 
 
 def _tasks(

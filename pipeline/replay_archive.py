@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from .manifest import Archive, Entry
+from .manifest import Content, Entry
 from .problems import Problem
 from .replay_plan import COLUMNS, Range
 
@@ -63,7 +63,7 @@ class ArchivedPartition:
 
 
 def archived_partitions(
-    archive: Archive, topics: Collection[str] | None, within: Range
+    archive: Content, topics: Collection[str] | None, within: Range
 ) -> list[ArchivedPartition]:
     """An archive's partitions of these topics (of all, for None), without files that have no record in the time asked for.
 

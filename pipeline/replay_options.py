@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from .offsets import Offsets
 from .options import add_cluster, add_spark, add_topics
 from .problems import WrongCall
+from .tables.options import add_tables
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -92,6 +93,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=120.0,
         help="how long to try without success before giving up (default: %(default)s)",
     )
+    add_tables(parser, "read the archive's tables instead of its manifests, those", several=False)
     add_spark(parser)
 
 

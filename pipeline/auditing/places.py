@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..cluster import Cluster
 from ..durations import shown
-from ..manifest import Archive, Entry
+from ..manifest import Archive, Content, Entry
 from ..problems import Problem
 from ..record_times import timestamps_at
 from ..session import kafka_options
+from ..tables.content import TableContent
+from ..tables.options import formats
 from ..topic_configs import is_compacted, topic_configs
 from .facts import Facts, Range, Span, Where
 from .findings import Finding, note, wrong
@@ -156,12 +158,12 @@ def open_transaction(
 
 
 class ArchivePlace:
-    """A Parquet archive, as described by its manifests."""
+    """A Parquet archive, as described by its manifests or its tables."""
 
     kind = "archive"
 
-    def __init__(self, archive: Archive, topics: Collection[str] | None) -> None:
-        self.name = archive.path
+    def __init__(self, archive: Content, topics: Collection[str] | None) -> None:
+        self.name = archive.name
         self._archive = archive
         self._entries: dict[Where, list[Entry]] = {}
         for entry in archive.entries(topics):
@@ -204,7 +206,7 @@ class ArchivePlace:
         ]
         if not files:
             return None
-        return spark.read.schema(_ARCHIVED).option("basePath", self.name).parquet(*files)
+        return spark.read.schema(_ARCHIVED).option("basePath", self._archive.path).parquet(*files)
 
     def asks_for_gaps(self, facts: Facts) -> bool:
         """See Place."""
@@ -262,10 +264,21 @@ def _isolation(committed: bool) -> str:
     return "read_committed" if committed else "read_uncommitted"
 
 
-def archive_at(path: str, topics: Collection[str] | None) -> ArchivePlace:
-    """The archive in a folder. Raises Problem if there is none, or if it has none of these topics."""
-    place = ArchivePlace(Archive(path), topics)
-    if not place.ranges:
-        what = f"nothing of {', '.join(sorted(topics))}" if topics else "nothing"
-        raise Problem(f"the archive {place.name} holds {what}")
-    return place
+def archives_at(
+    path: str, topics: Collection[str] | None, options: Namespace
+) -> list[ArchivePlace]:
+    """The archive in a folder, and its tables of each format asked for.
+
+    Raises Problem if there is none, or if it has none of these topics.
+    """
+    archive = Archive(path)
+    places = [ArchivePlace(archive, topics)]
+    places += [
+        ArchivePlace(TableContent(archive, name, topics, options), topics)
+        for name in formats(options)
+    ]
+    for place in places:
+        if not place.ranges:
+            what = f"nothing of {', '.join(sorted(topics))}" if topics else "nothing"
+            raise Problem(f"the archive {place.name} holds {what}")
+    return places

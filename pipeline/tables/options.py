@@ -12,22 +12,18 @@ from ..problems import WrongCall
 FORMATS = {"iceberg": "pyiceberg", "delta": "deltalake"}
 
 
-def add_tables(parser: ArgumentParser, *, several: bool) -> None:
-    """`--table` and what Iceberg's catalog needs; `several` where one job may write tables of both formats."""
+def add_tables(parser: ArgumentParser, what: str, *, several: bool = True) -> None:
+    """`--table`, which does `what`, and what Iceberg's catalog needs; `several` if it may be repeated."""
     if several:
         parser.add_argument(
             "--table",
             choices=FORMATS,
             action="append",
             default=[],
-            help="also make each topic a table of this format, from the same files; repeatable",
+            help=f"{what} of this format; repeatable",
         )
     else:
-        parser.add_argument(
-            "--table",
-            choices=FORMATS,
-            help="read the archive's tables of this format instead of its manifests",
-        )
+        parser.add_argument("--table", choices=FORMATS, help=f"{what} of this format")
     parser.add_argument(
         "--catalog",
         metavar="NAME",

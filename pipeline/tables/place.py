@@ -39,6 +39,17 @@ class Place:
         identifier = (*self._options.namespace.split("."), topic)
         return Iceberg(self.catalog(), identifier, self._uri(), topic, raw_schema())
 
+    def topics(self, format: str) -> list[str]:
+        """The topics that have a table of a format, as far as its place or catalog lists them."""
+        if format == "delta":
+            return [
+                item.name.removeprefix("topic=")
+                for item in self._archive.storage.list("")
+                if item.name.startswith("topic=") and item.is_folder
+            ]
+        namespace = tuple(self._options.namespace.split("."))
+        return [name[-1] for name in self.catalog().list_tables(namespace)]
+
     def _uri(self) -> str:
         """The archive's place with a scheme."""
         path = self._archive.path
