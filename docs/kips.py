@@ -248,6 +248,8 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             apis="ConsumerGroupHeartbeat 1",
         ),
         Kip("932", "share groups", "ShareGroupHeartbeat 1, ShareFetch 1, ShareAcknowledge 1"),
+        Kip("1206", "exact limits of records in share groups", "ShareFetch 2"),
+        Kip("1222", "renewed locks in share groups", "ShareFetch 2, ShareAcknowledge 2"),
         Kip(
             "1043",
             "groups of all types in the tools",

@@ -68,6 +68,7 @@ from .following import (
     TopicSettings,
 )
 from .opened import Opened
+from .share_groups import share_partitions
 
 if TYPE_CHECKING:
     from ..coordination.acls import AclStore
@@ -316,6 +317,10 @@ def build_rooms(
         alone=alone,
         turns=turns,
     )
+    shares = share_partitions(
+        config, replicas, publisher.current, persister, clock, turns, executor
+    )
+    cleanup.callback(shares.close)
     services = Services(
         node_id=node_id,
         cluster_id=opened.cluster_id,
@@ -347,6 +352,7 @@ def build_rooms(
             config.get_int("max.incremental.fetch.session.cache.slots"),
             max_partitions=config.get_int("kwire.fetch.session.max.partitions"),
         ),
+        share_partitions=shares,
         authorizer=authorizer,
         acls=acls,
         tokens=tokens,

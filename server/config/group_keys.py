@@ -80,7 +80,7 @@ def _key(
 
 def _own(name: str, type: ConfigType, default: str, valid: Validator | None, doc: str) -> GroupKey:
     """A config that only groups have."""
-    key = ConfigKey(name, type, default, "MEDIUM", valid=valid, doc=doc, idle=True)
+    key = ConfigKey(name, type, default, "MEDIUM", valid=valid, doc=doc)
     return GroupKey(key, None, Bounds(None, None))
 
 
@@ -99,11 +99,11 @@ GROUP: dict[str, GroupKey] = {
         _key("share.session.timeout.ms", 45000, 1, 45000, 60000,
              "How long a member of a share group may be silent before it has failed."),
         _key("share.record.lock.duration.ms", 30000, 1000, 15000, 60000,
-             "How long a record delivered to a share group stays locked."),
+             "How long a record delivered to a share group stays locked.", idle=False),
         _key("share.delivery.count.limit", 5, 2, 2, 10,
-             "How often a record is delivered to a share group at most."),
+             "How often a record is delivered to a share group at most.", idle=False),
         _key("share.partition.max.record.locks", 2000, 100, 100, 4000,
-             "How many records of a partition may be locked by a share group."),
+             "How many records of a partition may be locked by a share group.", idle=False),
         _key("share.assignment.interval.ms", 1000, 0, 0, 15000,
              "The least time between two assignments of a share group."),
         _key("streams.heartbeat.interval.ms", 5000, 1, 5000, 15000,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.log_dir_moves import LogDirMoves
     from ..replication.replica_manager import ReplicaManager
+    from ..share.manager import SharePartitionManager
     from ..telemetry.receiver import Telemetry
     from ..turns import Turns
     from .authorization import AclOperation, Authorizer, Check, ResourceType
@@ -162,6 +163,8 @@ class Services:
     marker_writer: TransactionMarkerWriter
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
+    #: The share partitions of partitions that this broker leads, and their members' sessions.
+    share_partitions: SharePartitionManager
     topics: AutoTopics
     authorizer: Authorizer
     #: The ACLs, which clients may change; None without an authorizer.

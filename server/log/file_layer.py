@@ -175,6 +175,16 @@ class FileSlice:
             raise ValueError("this slice is closed")
         return FileSlice(self._layer, self._file, self.position, self.size)
 
+    def read_at(self, size: int, position: int) -> bytes:
+        """Up to so many bytes of the slice, at a position in it. Errors: OSError, ValueError."""
+        size = min(size, self.size - position)
+        return self._layer.pread(self.fileno(), size, self.position + position)
+
+    def narrow(self, start: int, size: int) -> None:
+        """Keep only a part of the slice."""
+        self.position += start
+        self.size = size
+
     def head(self, size: int) -> bytes:
         """The first bytes of the slice."""
         return self._layer.pread(self.fileno(), min(size, self.size), self.position)

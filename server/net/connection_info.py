@@ -30,6 +30,7 @@ class ConnectionInfo:
         "local_host",
         "local_port",
         "login",
+        "on_close",
         "on_throttle",
         "principal",
         "security_protocol",
@@ -61,6 +62,8 @@ class ConnectionInfo:
         self.client_software_version = "unknown"
         #: Takes up no more requests for so many ms (KIP-219); None without a session.
         self.on_throttle: Callable[[int], None] | None = None
+        #: Told when the connection has ended; None if nobody needs to know.
+        self.on_close: Callable[[], object] | None = None
 
     @property
     def id(self) -> str:

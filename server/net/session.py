@@ -416,6 +416,11 @@ class Session:
                     each.on_disconnect()
                 except Exception:  # as in _process
                     logger.exception("internal error when %s went away", self.info.peer)
+        if self.info.on_close is not None:
+            try:
+                self.info.on_close()
+            except Exception:  # as in _process
+                logger.exception("internal error when %s went away", self.info.peer)
         self._on_closed(self)
 
     # -- housekeeping

@@ -40,6 +40,22 @@ class Watched(Protocol):
     def is_committed(self, required_offset: int) -> bool: ...
 
 
+class WaitingReader(Protocol):
+    """What waits for records to read.
+
+    Shape: as `FetchWaiter`, with which it is registered at partitions, under the offset from which bytes are new to it.
+    """
+
+    alone: bool
+    missing_bytes: int
+    of_replica: bool
+    read_committed: bool
+
+    def on_readable(self, size: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class FetchWaiter:
     """A Fetch that waits until `missing_bytes` more can be read, or until its time is over.
 
@@ -257,7 +273,7 @@ class Waiters:
     __slots__ = ("commits", "fetches", "starts")
 
     def __init__(self) -> None:
-        self.fetches: dict[FetchWaiter, int] = {}
+        self.fetches: dict[WaitingReader, int] = {}
         self.commits: list[tuple[int, CommitWaiter, int]] = []
         self.starts: list[tuple[int, LowWatermarkWaiter, int]] = []
 
@@ -289,7 +305,7 @@ class Waiters:
             if until > new_offset:
                 self._wake_reader(waiter, log, new_offset, until)
 
-    def _wake_reader(self, waiter: FetchWaiter, log: Log, new_offset: int, until: int) -> None:
+    def _wake_reader(self, waiter: WaitingReader, log: Log, new_offset: int, until: int) -> None:
         # A marker, or a follower that caught up, makes records readable that were appended long
         # before, so the number of appended bytes says little.
         if waiter.missing_bytes > 1:

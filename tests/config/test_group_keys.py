@@ -136,4 +136,4 @@ def test_values_are_described_with_where_they_come_from() -> None:
 
 
 def test_configs_of_groups_that_kwire_lacks_have_no_effect() -> None:
-    assert without_effect({"share.isolation.level": "read_committed"}) == ["share.isolation.level"]
+    assert without_effect({"streams.num.standby.replicas": "1"}) == ["streams.num.standby.replicas"]

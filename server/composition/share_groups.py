@@ -1,0 +1,98 @@
+"""What the share partitions of a broker need of its other rooms."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import BrokenExecutor
+from typing import TYPE_CHECKING
+
+from ..config.group_keys import effective
+from ..coordination.paths import entity_node
+from ..handlers.list_offsets import search_in_files
+from ..metadata.image import GROUPS
+from ..share.manager import SharePartitionManager, ShareRooms
+from ..share.sessions import ShareSessionCache
+from ..share.settings import ShareSettings, share_settings
+from ..workers import TookTooLong, TookTooMuch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..clock import Clock
+    from ..config import BrokerConfig
+    from ..coordinator.share_persister import SharePersister
+    from ..executor import Executor
+    from ..log.time_search import Found, TimeSearch
+    from ..metadata.image import MetadataImage
+    from ..replication.replica_manager import ReplicaManager
+    from ..turns import Turns
+
+logger = logging.getLogger(__name__)
+
+#: Of how many groups with configs of their own the settings are remembered.
+REMEMBERED = 1000
+
+
+def share_partitions(
+    config: BrokerConfig,
+    replicas: ReplicaManager,
+    metadata: Callable[[], MetadataImage],
+    persister: SharePersister,
+    clock: Clock,
+    turns: Turns,
+    executor: Executor,
+) -> SharePartitionManager:
+    """Build the share partitions of a broker; none is loaded yet."""
+
+    async def search(wanted: TimeSearch) -> Found | None:
+        try:
+            return await executor.in_worker(
+                wanted.directory, search_in_files, wanted, executor.limits.cpu_s / 2
+            )
+        except (BrokenExecutor, TookTooLong, TookTooMuch) as error:
+            logger.warning(
+                "a share group's start in %s is not looked up: %s", wanted.directory, error
+            )
+            return None
+
+    shares = SharePartitionManager(
+        ShareRooms(
+            replicas,
+            metadata,
+            persister,
+            clock,
+            turns,
+            GroupShareSettings(config, metadata),
+            search,
+        ),
+        ShareSessionCache(config.get_int("group.share.max.share.sessions")),
+    )
+    replicas.on_leadership(shares.on_leadership)
+    return shares
+
+
+class GroupShareSettings:
+    """The settings of each share group, as the image has them, and for those without configs the broker's."""
+
+    def __init__(self, config: BrokerConfig, metadata: Callable[[], MetadataImage]) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._inherited: ShareSettings | None = None
+        self._known: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
+
+    def __call__(self, group_id: str) -> ShareSettings:
+        stored = self._metadata().config(GROUPS, entity_node(group_id))
+        if not stored:
+            if (
+                self._inherited is None
+            ):  # the broker's keys for share groups cannot be changed while it runs
+                self._inherited = share_settings(effective(self._config, {}))
+            return self._inherited
+        known = self._known.get(group_id)
+        if known is not None and known[0] is stored:
+            return known[1]
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        settings = share_settings(effective(self._config, stored))
+        self._known[group_id] = stored, settings
+        return settings

@@ -1,0 +1,183 @@
+"""Share sessions: which partitions a member of a share group fetches, and which request comes next.
+
+Pure. A session belongs to a member and to the connection on which it was begun; it ends with that.
+Source: ShareSession, ShareSessionCache, ShareSessionContext, CachedSharePartition.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from kwire.errors import ErrorCode
+
+T = TypeVar("T")
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+
+#: How many partitions all sessions together may have, at some 300 bytes each.
+MAX_PARTITIONS = 250_000
+
+#: A client connects for one member of one group.
+MAX_GROUPS_OF_CONNECTION = 64
+
+#: (topic id, partition)
+PartitionKey = tuple[bytes, int]
+#: (group id, member id)
+SessionKey = tuple[str, str]
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of a session's next request."""
+    return 1 if epoch == 0x7FFFFFFF else epoch + 1
+
+
+class SessionPartition:
+    """A partition of a session. Shape: `topic` is empty if its id was unknown when it was added.
+
+    `tells` says that the next answer includes the partition although it has no records.
+    """
+
+    __slots__ = ("tells", "topic")
+
+    def __init__(self, topic: str, *, tells: bool) -> None:
+        self.topic = topic
+        self.tells = tells
+
+
+class ShareSession:
+    """A member's session. Shape: its partitions are in the order in which they are served."""
+
+    __slots__ = ("connection", "epoch", "key", "partitions")
+
+    def __init__(self, key: SessionKey, connection: object) -> None:
+        self.key = key
+        self.connection = connection
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.partitions: dict[PartitionKey, SessionPartition] = {}
+
+    def includes(self, key: PartitionKey, *, has_records: bool, has_error: bool) -> bool:
+        """Whether the answer to a request after the first includes a partition; notes that it was told.
+
+        Shape: what returns records is moved behind the other partitions, so that none starves.
+        """
+        known = self.partitions.get(key)
+        if known is None:
+            return True
+        included = has_records or known.tells or has_error
+        known.tells = has_error
+        if has_records:
+            self.partitions[key] = self.partitions.pop(key)
+        return included
+
+
+def rotated(asked: list[T], epoch: int) -> list[T]:
+    """Partitions in the order in which the request of an epoch fetches them.
+
+    Source: PartitionRotateStrategy.rotateRoundRobin.
+    """
+    if len(asked) < 2 or epoch < 1:
+        return asked
+    begin = epoch % len(asked)
+    return asked[begin:] + asked[:begin]
+
+
+class _Connection:
+    """What a connection has begun. Shape: `keys` are its sessions; `groups` are those and earlier ones' groups."""
+
+    __slots__ = ("groups", "keys")
+
+    def __init__(self) -> None:
+        self.keys: dict[SessionKey, None] = {}
+        self.groups: dict[str, None] = {}
+
+
+class ShareSessionCache:
+    """The sessions of all members, and which of them each connection has begun.
+
+    Unit: at most `max_sessions`, with `max_partitions` together.
+    """
+
+    def __init__(self, max_sessions: int, max_partitions: int = MAX_PARTITIONS) -> None:
+        self.max_sessions = max_sessions
+        self.max_partitions = max_partitions
+        self.sessions: dict[SessionKey, ShareSession] = {}
+        self.partitions = 0
+        self._members: dict[str, int] = {}
+        self._connections: dict[object, _Connection] = {}
+
+    def create(self, key: SessionKey, connection: object) -> ShareSession | None:
+        """Begin a session without partitions, in place of the member's earlier one; None if there are too many."""
+        self.remove(key)
+        if len(self.sessions) >= self.max_sessions or self.partitions >= self.max_partitions:
+            return None
+        session = self.sessions[key] = ShareSession(key, connection)
+        self._members[key[0]] = self._members.get(key[0], 0) + 1
+        begun = self._connections.setdefault(connection, _Connection())
+        begun.keys[key] = None
+        begun.groups[key[0]] = None
+        return session
+
+    def find(self, key: SessionKey, epoch: int) -> ShareSession | ErrorCode:
+        """The session that a request after the first belongs to.
+
+        Errors: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        """
+        session = self.sessions.get(key)
+        if session is None:
+            return ErrorCode.SHARE_SESSION_NOT_FOUND
+        if epoch not in (FINAL_EPOCH, session.epoch):
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        return session
+
+    def add(self, session: ShareSession, key: PartitionKey, topic: str, *, tells: bool) -> bool:
+        """Add a partition, unless the session has it; False if there is no room for it."""
+        if key in session.partitions:
+            return True
+        if self.partitions >= self.max_partitions or self.sessions.get(session.key) is not session:
+            return False
+        session.partitions[key] = SessionPartition(topic, tells=tells)
+        self.partitions += 1
+        return True
+
+    def forget(self, session: ShareSession, key: PartitionKey) -> None:
+        """Drop a partition from a session."""
+        if session.partitions.pop(key, None) and self.sessions.get(session.key) is session:
+            self.partitions -= 1
+
+    def remove(self, key: SessionKey) -> ShareSession | None:
+        """End a member's session."""
+        session = self.sessions.pop(key, None)
+        if session is None:
+            return None
+        self.partitions -= len(session.partitions)
+        left = self._members[key[0]] - 1
+        if left:
+            self._members[key[0]] = left
+        else:
+            del self._members[key[0]]
+        begun = self._connections.get(session.connection)
+        if begun is not None:
+            begun.keys.pop(key, None)
+        return session
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether any member of a group has a session."""
+        return group_id in self._members
+
+    def idle_groups(self, connection: object) -> list[str]:
+        """Forget groups that a connection had sessions of, and no longer has, if they are very many."""
+        begun = self._connections.get(connection)
+        if begun is None or len(begun.groups) <= MAX_GROUPS_OF_CONNECTION:
+            return []
+        idle = [each for each in begun.groups if each not in self._members]
+        for each in idle:
+            del begun.groups[each]
+        return idle
+
+    def disconnected(self, connection: object) -> tuple[list[ShareSession], list[str]]:
+        """A connection has ended: return its sessions, which are to be removed, and its groups."""
+        begun = self._connections.pop(connection, None)
+        if begun is None:
+            return [], []
+        return [self.sessions[key] for key in begun.keys], list(begun.groups)
