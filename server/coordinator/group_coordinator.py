@@ -290,6 +290,10 @@ class GroupCoordinator:
             ),
         )
 
+    def remember_topic(self, name: str) -> None:
+        """Compute a topic's hash before the request that needs those of all its topics together."""
+        self.metadata.hashes.of_topic(name, self.image())
+
     def new_member_id(self) -> str:
         """Make a member id as Apache Kafka does: a random UUID in base64, without padding."""
         made = UUID(str(self.new_uuid()))

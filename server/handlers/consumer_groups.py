@@ -67,10 +67,12 @@ def consumer_group_heartbeat(
     refusal = refusal_of(ctx.services)
     if refusal is not None:
         return refused(refusal)
+    coordinator = ctx.services.group_coordinator
     for name in request.subscribed_topic_names or ():
         yield
         if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return ConsumerGroupHeartbeatResponse(error_code=DENIED[ResourceType.TOPIC])
+        coordinator.remember_topic(name)
 
     def may_describe(name: str) -> bool:
         return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, log_denied=False)
@@ -78,7 +80,7 @@ def consumer_group_heartbeat(
     client = Client(
         ctx.client_id or "", f"/{ctx.connection.client_host}", ctx.version, may_describe
     )
-    answer = ctx.services.group_coordinator.consumer_group_heartbeat(request, client)
+    answer = coordinator.consumer_group_heartbeat(request, client)
     return answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else ctx.later(answer)
 
 

@@ -8,7 +8,7 @@ reads a clock or uses a log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -34,7 +34,6 @@ from .kinds import AnyGroup, GroupRules
 from .memory import GROUP_BYTES, GroupMemory
 from .modern.draft import AssignTarget
 from .modern.machine import OperationStored, Writes
-from .modern.members import Partitions
 from .modern.surroundings import GroupSettings, Metadata
 from .modern.topic_hash import TopicHashes
 from .records import GroupRecord, OffsetRecord
@@ -463,9 +462,7 @@ class GroupShard:
         self.writes.shift_time(delta_ms)
         self.share.shift_time(delta_ms)
 
-    def target_assigned(
-        self, effect: AssignTarget, found: Mapping[str, Partitions] | None, now_ms: int
-    ) -> Result[Any]:
+    def target_assigned(self, effect: AssignTarget, found: Any, now_ms: int) -> Result[Any]:
         """Store a target that was computed in steps; None if that failed."""
         if isinstance(self.groups.get(effect.group_id), ShareGroup):
             return self.share.target_assigned(effect, found, now_ms)

@@ -6,6 +6,7 @@ their docstrings name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import process_time
 from typing import Any
 
@@ -27,6 +28,7 @@ from server.coordinator.group.consumer.records import (
 )
 from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.modern.members import MemberState
+from server.coordinator.group.modern.order import hash_of_name
 from server.coordinator.group.modern.refusal import Refusal
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (
@@ -483,6 +485,55 @@ def test_a_large_target_is_made_outside_of_the_request(machine: ConsumerMachine)
     answer = machine.beat("m1", 1)
     given = assigned(answer)
     assert answer.member_epoch == 2 and given is not None and len(given["foo"]) == 3000
+
+
+def test_a_large_target_is_for_those_who_are_there_when_it_is_stored(
+    machine: ConsumerMachine,
+) -> None:
+    """One member leaves while it is made, and another takes over an instance id."""
+    machine.add_topics(topic("foo", 3000))
+    machine.hold_effects = True
+    for member in ("m1", "m2", "m3"):
+        machine.beat(member, 0, instance_id=f"i{member}" if member == "m3" else None)
+    (effect,) = machine.effects
+    machine.effects.clear()
+    machine.work(effect)
+    machine.beat("m1", 1)
+    (effect,) = machine.effects
+    machine.effects.clear()
+    found = exhaust(effect.steps)
+    machine.beat("m3", -2, instance_id="im3")
+    machine.beat("m4", 0, instance_id="im3")
+    machine.beat("m2", -1)
+    machine.apply(machine.shard.consumer.target_assigned(effect, found, machine.now))
+    shares = {member: len(some[topic_id("foo")]) for member, some in machine.group.target.items()}
+    assert shares == {"m1": 1000, "m4": 1000}
+    assert machine.group.assignment_epoch == effect.epoch
+
+
+def test_a_large_target_takes_a_step_for_each_member() -> None:
+    """What is left to do when it is stored is small, too: its records are bytes by then."""
+    machine = ConsumerMachine(consumer_assignment_interval_ms=1000)
+    machine.beat("m0", 0)
+    for number in range(1, 2_500):
+        member = replace(machine.group.members["m0"], member_id=f"m{number:04}", assigned={})
+        machine.shard.replay(MemberRecord(GROUP, member.member_id, member), 1)
+    machine.advance(1000)
+    machine.hold_effects = True
+    machine.beat("new", 0)
+    (effect,) = machine.effects
+    began = process_time()
+    assert sum(1 for _ in effect.steps) > 3 * 2_500
+    assert process_time() - began < 2
+
+
+def test_ten_thousand_names_take_little() -> None:
+    """Names of topics that are not there are looked up, and nothing else."""
+    machine = ConsumerMachine()
+    names = [f"a topic with a name of its own {number:05}" for number in range(MOST_NAMES)]
+    hash_of_name.cache_clear()
+    assert machine.beat("m1", 0, subscribed_topic_names=names).error_code == ErrorCode.NONE
+    assert hash_of_name.cache_info().currsize < 10
 
 
 # Writes that take time

@@ -314,7 +314,8 @@ class Side:
         return b"\0\1" + encode(message, 1)
 
     def classic_join(self, who: int, more: dict[str, Any]) -> Any:
-        if not self.has_consumers():
+        names, assigned = self.epochs()
+        if not self.has_consumers() or (not more["names"] and names > assigned):
             return None
         member = self.members["classic", who]
         member.names = more["names"]

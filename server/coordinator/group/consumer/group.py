@@ -62,6 +62,9 @@ class Subscribers(NamedTuple):
     by_regex: int = 0
 
 
+NO_SUBSCRIBERS = Subscribers()
+
+
 class ResolvedRegex(NamedTuple):
     """The topics that a regular expression matched in the image of a version, at a time in ms."""
 
@@ -356,7 +359,9 @@ class ConsumerGroup:
     def put_target(self, member_id: str, partitions: Partitions | None) -> None:
         """Set what a member is to have; None removes it."""
         old = self.target.pop(member_id, NO_PARTITIONS)
+        more = 0
         for topic_id, some in old.items():
+            more -= len(some)
             owners = self.owners.get(topic_id, {})
             for partition in some:
                 # The record of the next owner may have come first.
@@ -367,8 +372,9 @@ class ConsumerGroup:
         if partitions is not None:
             self.target[member_id] = partitions
             for topic_id, some in partitions.items():
+                more += len(some)
                 self.owners.setdefault(topic_id, {}).update(dict.fromkeys(some, member_id))
-        self.hold(PARTITION_BYTES * (_size(partitions or NO_PARTITIONS) - _size(old)))
+        self.hold(PARTITION_BYTES * more)
 
     def put_resolved(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Set the topics that a regular expression matches; None removes it."""
@@ -427,10 +433,14 @@ def _count(counts: Counter[str], name: str | None, change: int) -> None:
 def _subscribe(
     topics: dict[str, Subscribers], names: Iterable[str], *, by_name: int = 0, by_regex: int = 0
 ) -> None:
+    after: dict[Subscribers, Subscribers] = {}  # there are few different ones
     for name in names:
-        old = topics.get(name, Subscribers())
-        new = Subscribers(max(old.by_name + by_name, 0), max(old.by_regex + by_regex, 0))
-        if any(new):
+        old = topics.get(name, NO_SUBSCRIBERS)
+        new = after.get(old)
+        if new is None:
+            new = Subscribers(max(old.by_name + by_name, 0), max(old.by_regex + by_regex, 0))
+            after[old] = new
+        if new != NO_SUBSCRIBERS:
             topics[name] = new
         else:
             topics.pop(name, None)

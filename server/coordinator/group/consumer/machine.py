@@ -18,7 +18,7 @@ from ..kinds import GroupHome
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget
 from ..modern.machine import NO_ANSWER, GroupMachine, Operation, Writes, nobody
-from ..modern.members import JOIN_EPOCH, MemberState, Partitions
+from ..modern.members import JOIN_EPOCH, MemberState
 from ..modern.refusal import Refusal
 from ..modern.surroundings import Client, Metadata, Surroundings
 from ..rebalance import join_error, sync_error
@@ -29,7 +29,7 @@ from .conversion import remove_members, upgrade
 from .draft import Draft, ResolveRegexes
 from .group import ConsumerGroup
 from .membership import check_size
-from .records import tombstones
+from .records import TargetRecord, tombstones
 from .regexes import regexes_resolved
 from .target import write_target
 
@@ -289,7 +289,7 @@ class ConsumerGroups(GroupMachine[Draft]):
     def target_assigned(
         self,
         effect: AssignTarget,
-        found: Mapping[str, Partitions] | None,
+        found: Iterable[TargetRecord] | None,
         now_ms: int,
     ) -> Result[Any]:
         """Store a target that was computed in steps; None if that failed."""
@@ -302,8 +302,15 @@ class ConsumerGroups(GroupMachine[Draft]):
             group.is_assigning = False
             if found is None or effect.epoch <= group.assignment_epoch:
                 return
-            present = [each for each in effect.member_ids if each in group.members]
-            write_target(group, present, found, effect.epoch, now_ms, draft)
+            present: list[TargetRecord] = []
+            for record in found:
+                member_id = record.member_id
+                heir = group.static_members.get(effect.instances.get(member_id, ""), member_id)
+                if heir != member_id:
+                    record = TargetRecord(group.group_id, heir, record.value)
+                if heir in group.members:
+                    present.append(record)
+            write_target(group, present, effect.epoch, now_ms, draft)
 
         self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
         return out

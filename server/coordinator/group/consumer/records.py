@@ -107,6 +107,19 @@ _KEY_MESSAGES = dict(_KEYS.values())
 KEY_TYPES = frozenset(_KEY_MESSAGES)
 
 
+class EncodedTarget(TargetRecord):
+    """A target record with its key and value as bytes, made beforehand."""
+
+    stored: tuple[bytes, bytes | None]
+
+    @classmethod
+    def of(cls, group_id: str, member_id: str, partitions: Partitions) -> EncodedTarget:
+        """Encode a record."""
+        record = cls(group_id, member_id, partitions)
+        record.stored = encode_consumer_group_record(TargetRecord(*record))
+        return record
+
+
 def tombstones(group: ConsumerGroup, member_ids: Collection[str]) -> list[ConsumerGroupRecord]:
     """The records that delete a group with these members, without its offsets."""
     group_id = group.group_id
@@ -123,6 +136,8 @@ def tombstones(group: ConsumerGroup, member_ids: Collection[str]) -> list[Consum
 
 def encode_consumer_group_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
+    if isinstance(record, EncodedTarget):
+        return record.stored
     key_type, message = _KEYS[type(record)]
     key = _INT16.pack(key_type) + encode(
         message(**dict(zip(record._fields[:-1], record, strict=False))), 0

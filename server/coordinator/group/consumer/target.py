@@ -5,13 +5,13 @@ Source: GroupMetadataManager.maybeUpdateTargetAssignment, TargetAssignmentBuilde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from kwire.errors import ErrorCode
 
 from ..modern.draft import AssignTarget
 from ..modern.members import NO_PARTITIONS, Partitions
-from ..modern.order import names_in_order
+from ..modern.order import hash_of_name, names_in_order
 from ..modern.refusal import Refusal
 from ..modern.surroundings import Surroundings
 from .assignment_input import AssignedMember, AssignmentInput, Steps
@@ -19,7 +19,7 @@ from .draft import Draft
 from .group import ConsumerGroup, SubscriptionType
 from .member import ConsumerGroupMember
 from .range_assignor import assign_range
-from .records import TargetEpochRecord, TargetRecord
+from .records import EncodedTarget, TargetEpochRecord, TargetRecord
 from .uniform import assign_uniform
 
 ASSIGNORS = {"uniform": assign_uniform, "range": assign_range}
@@ -45,17 +45,58 @@ def update_target(
     if made_ms and interval_ms and near.now_ms < made_ms + interval_ms:
         return present
     name = group.preferred_assignor(old, new) or near.config.consumer_assignors[0]
-    assign = ASSIGNORS.get(name)
-    if assign is None:
+    if name not in ASSIGNORS:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
-    given = assignment_input(near, group, new, subscription_type)
-    steps = assign(given)
-    if len(given.members) + sum(given.partitions.values()) > AT_ONCE:
-        draft.effects.append(AssignTarget(group.group_id, group_epoch, list(given.members), steps))
+    steps = assign_in_steps(near, group, new, subscription_type, name)
+    if _is_large(near, group, new):
+        instances = {member_id: each for each, member_id in group.static_members.items()}
+        if new.instance_id is not None:
+            instances[new.member_id] = new.instance_id
+        encoded = _encode_in_steps(group.group_id, steps)
+        effect = AssignTarget(group.group_id, group_epoch, [], encoded, instances)
+        draft.effects.append(effect)
         return present
     found = _exhaust(steps)
-    write_target(group, list(given.members), found, group_epoch, near.now_ms, draft)
-    return group_epoch, found.get(new.member_id, NO_PARTITIONS)
+    records = [TargetRecord(group.group_id, *each) for each in found.items()]
+    write_target(group, records, group_epoch, near.now_ms, draft)
+    return group_epoch, found[new.member_id]
+
+
+def _is_large(near: Surroundings, group: ConsumerGroup, new: ConsumerGroupMember) -> bool:
+    """Whether members and partitions are so many that a target takes long."""
+    size = len(group.members)
+    topics = near.image.topics
+    for name in (*group.topics, *new.subscribed_topic_names):
+        if size > AT_ONCE:
+            return True
+        if name in topics:
+            size += len(topics[name].partitions)
+    return size > AT_ONCE
+
+
+def assign_in_steps(
+    near: Surroundings,
+    group: ConsumerGroup,
+    new: ConsumerGroupMember,
+    subscription_type: SubscriptionType,
+    assignor: str,
+) -> Steps[dict[str, Partitions]]:
+    """Assign; return what each member is to have."""
+    given = yield from assignment_input(near, group, new, subscription_type)
+    found = yield from ASSIGNORS[assignor](given)
+    return {member_id: found.get(member_id, NO_PARTITIONS) for member_id in given.members}
+
+
+def _encode_in_steps(
+    group_id: str, steps: Steps[dict[str, Partitions]]
+) -> Steps[list[EncodedTarget]]:
+    """The records of a target, encoded, so that little is left to do when they are written together."""
+    found = yield from steps
+    records = []
+    for member_id, partitions in found.items():
+        yield
+        records.append(EncodedTarget.of(group_id, member_id, partitions))
+    return records
 
 
 def assignment_input(
@@ -63,8 +104,11 @@ def assignment_input(
     group: ConsumerGroup,
     new: ConsumerGroupMember,
     subscription_type: SubscriptionType,
-) -> AssignmentInput:
-    """Describe the group to an assignor, with `new` in the place of the member that it replaces."""
+) -> Steps[AssignmentInput]:
+    """Describe the group to an assignor, with `new` in the place of the member that it replaces.
+
+    Shape: members, and their targets, are those of the first step.
+    """
     topics = near.image.topics
     by_names: dict[frozenset[str], frozenset[bytes]] = {}
     partitions: dict[bytes, int] = {}
@@ -72,39 +116,43 @@ def assignment_input(
     def ids(names: frozenset[str]) -> frozenset[bytes]:
         known = by_names.get(names)
         if known is None:
-            found = [topics[name] for name in names_in_order(names) if name in topics]
+            found = [topics[name] for name in names if name in topics]
             partitions.update((topic.topic_id, len(topic.partitions)) for topic in found)
             known = by_names[names] = frozenset(topic.topic_id for topic in found)
         return known
 
-    members = dict(group.members)
+    members, targets = dict(group.members), dict(group.target)
+    targets[new.member_id] = group.target_of(new)
     members[new.member_id] = new
     replaced = group.static_members.get(new.instance_id or "") if new.instance_id else None
     if replaced is not None and replaced != new.member_id:
         members.pop(replaced, None)
+    for member_id in members:
+        yield
+        hash_of_name(member_id)  # is remembered, so that the order takes little
     described = {}
     for member_id in names_in_order(members):
+        yield
         member = members[member_id]
-        target = group.target_of(member) if member is new else group.target.get(member_id)
         described[member_id] = AssignedMember(
-            member.instance_id, ids(group.subscription(member)), target or NO_PARTITIONS
+            member.instance_id,
+            ids(group.subscription(member)),
+            targets.get(member_id, NO_PARTITIONS),
         )
     return AssignmentInput(described, subscription_type, partitions, group.owners)
 
 
 def write_target(
     group: ConsumerGroup,
-    member_ids: list[str],
-    found: Mapping[str, Partitions],
+    records: Iterable[TargetRecord],
     epoch: int,
     now_ms: int,
     draft: Draft,
 ) -> None:
     """Store what has changed, then the epoch."""
-    for member_id in member_ids:
-        target = found.get(member_id, NO_PARTITIONS)
-        if group.target.get(member_id) != target:
-            draft.write(TargetRecord(group.group_id, member_id, target))
+    for record in records:
+        if group.target.get(record.member_id) != record.value:
+            draft.write(record)
     draft.write(TargetEpochRecord(group.group_id, (epoch, now_ms)))
 
 

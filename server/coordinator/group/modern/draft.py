@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,9 +28,14 @@ class Draft:
 
 
 class AssignTarget(NamedTuple):
-    """The effect that a target is computed in steps, because the group is large."""
+    """The effect that a target is computed in steps, because the group is large.
+
+    Shape: `member_ids` are those whom it is for, if `steps` do not return them too; `instances` maps static members to
+    their instance ids, which others may take over meanwhile.
+    """
 
     group_id: str
     epoch: int
     member_ids: list[str]
     steps: Generator[None, None, Any]
+    instances: Mapping[str, str] = {}

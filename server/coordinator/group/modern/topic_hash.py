@@ -40,16 +40,19 @@ class TopicHashes:
             self._topics_known = image.topics
             for name in [each for each in self.known if each not in image.topics]:
                 del self.known[name]
-        hashes = []
-        for name in sorted(names):
-            topic = image.topics.get(name)
-            if topic is None:
-                continue
-            known = self.known.get(name)
-            if known is None or known[0] is not topic or known[1] is not image.brokers:
-                known = self.known[name] = topic, image.brokers, topic_hash(topic, image.brokers)
-            hashes.append(known[2])
+        found = (self.of_topic(name, image) for name in sorted(names))
+        hashes = [each for each in found if each is not None]
         return _xxh3(b"".join(map(_INT64.pack, hashes))) if hashes else 0
+
+    def of_topic(self, name: str, image: MetadataImage) -> int | None:
+        """The hash of one topic; None if it does not exist."""
+        topic = image.topics.get(name)
+        if topic is None:
+            return None
+        known = self.known.get(name)
+        if known is None or known[0] is not topic or known[1] is not image.brokers:
+            known = self.known[name] = topic, image.brokers, topic_hash(topic, image.brokers)
+        return known[2]
 
 
 def topic_hash(topic: TopicImage, brokers: Mapping[int, BrokerRegistration]) -> int:
