@@ -269,7 +269,9 @@ class CoordinatorTopics:
                 ),
                 made_again,
             )
-            self._share_states.topics_deleted({topic.topic_id for topic in delta.deleted.values()})
+            gone = {topic.topic_id for topic in delta.deleted.values()}
+            self._groups.share.topics_deleted(gone)
+            self._share_states.topics_deleted(gone)
         if GROUP_METADATA_TOPIC in delta.changed:
             topic = after.topics[GROUP_METADATA_TOPIC]
             self._groups.offsets_topic_partitions = len(topic.partitions)

@@ -20,6 +20,7 @@ from ..coordinator.group.config import GroupConfig
 from ..coordinator.group.modern.surroundings import GroupSettings
 from ..coordinator.group_coordinator import GroupCoordinator
 from ..coordinator.internal_topic import InternalTopicLog
+from ..coordinator.latest_offsets import LatestOffsets
 from ..coordinator.share.config import ShareCoordinatorConfig
 from ..coordinator.share_coordinator import ShareCoordinator
 from ..coordinator.share_persister import StatePersister
@@ -218,6 +219,13 @@ def build_rooms(
         metadata=publisher.current,
         settings_of=lambda group_id, kind: settings_of_group(
             config, publisher.current().config(GROUPS, entity_node(group_id)), kind
+        ),
+        persister=persister,
+        latest_offsets=LatestOffsets(
+            node_id,
+            replicas,
+            publisher.current,
+            None if clients is None else clients.share_states,
         ),
     )
     producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))

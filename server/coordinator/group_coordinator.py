@@ -46,9 +46,13 @@ from .group.offsets import FetchedOffset, commit_error, transactional_commit_err
 from .group.partitioner import partition_for
 from .group.rebalance import join_error, sync_error
 from .group.shard import GroupShard
+from .group.share.group import ShareGroup
+from .group.share.states import InitializeStates
 from .pattern import match_in_steps
 from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime
+from .share_groups import LatestOffsetsOf, ShareGroupRequests, no_latest_offsets
+from .share_persister import SharePersister
 
 #: How many characters of a client's or instance's id go into a new member id, which must fit into a
 #: string of the protocol (32767 bytes).
@@ -88,6 +92,8 @@ class GroupCoordinator:
         turns: Turns | None = None,
         metadata: Callable[[], MetadataImage] = MetadataImage,
         settings_of: Callable[[str, str], GroupSettings | None] = lambda group_id, kind: None,
+        persister: SharePersister | None = None,
+        latest_offsets: LatestOffsetsOf = no_latest_offsets,
     ) -> None:
         self.config = config
         self.image = metadata
@@ -105,6 +111,7 @@ class GroupCoordinator:
             self.perform,
             turns=turns,
         )
+        self.share = ShareGroupRequests(self, persister, latest_offsets)
 
     # Called by the broker
 
@@ -156,6 +163,7 @@ class GroupCoordinator:
 
     def close(self) -> None:
         """Give up all partitions."""
+        self.share.close()
         self.runtime.close()
 
     # Where a group is
@@ -321,9 +329,15 @@ class GroupCoordinator:
         )
 
     def perform(
-        self, partition: int, leader_epoch: int, effect: AssignTarget | ResolveRegexes
+        self,
+        partition: int,
+        leader_epoch: int,
+        effect: AssignTarget | ResolveRegexes | InitializeStates,
     ) -> None:
         """Do in turns what would take a group's operation too long, and hand the result to its shard."""
+        if isinstance(effect, InitializeStates):
+            self.share.initialize(partition, effect)
+            return
         steps: Steps[None]
         if isinstance(effect, AssignTarget):
             steps = self._assign(partition, effect)
@@ -336,9 +350,9 @@ class GroupCoordinator:
         try:
             found = yield from effect.steps
         finally:
-            self._hand_over(
+            self.hand_over(
                 partition,
-                lambda shard, now_ms: shard.consumer.target_assigned(effect, found, now_ms),
+                lambda shard, now_ms: shard.target_assigned(effect, found, now_ms),
             )
 
     def _resolve(self, partition: int, effect: ResolveRegexes) -> Steps[None]:
@@ -356,16 +370,17 @@ class GroupCoordinator:
                 for regex, names in matched.items()
             }
         finally:
-            self._hand_over(
+            self.hand_over(
                 partition,
                 lambda shard, now_ms: shard.consumer.regexes_resolved(
                     effect, found, image, began_ms, now_ms
                 ),
             )
 
-    def _hand_over(
+    def hand_over(
         self, partition: int, operation: Callable[[GroupShard, int], Result[Any]]
     ) -> None:
+        """Run an operation that nobody waits for, unless another broker coordinates the partition now."""
         if not isinstance(self.runtime.shard(partition), ErrorCode):
             self.runtime.start(partition, operation)
 
@@ -453,6 +468,8 @@ class GroupCoordinator:
         partition, shard = self.find(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return shard
+        if isinstance(shard.groups.get(group_id), ShareGroup):
+            return self.share.delete_group(partition, group_id)
         return self.runtime.run(
             partition, lambda shard, token, now_ms: shard.delete_group(group_id, token, now_ms)
         )

@@ -15,6 +15,7 @@ from kwire.messages import alter_configs as alter
 from kwire.messages import consumer_group_describe as described_consumer_group
 from kwire.messages import describe_producers as described_producers
 from kwire.messages import incremental_alter_configs as incremental
+from kwire.messages import share_group_describe as described_share_group
 from kwire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -37,6 +38,10 @@ from kwire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
+)
+from kwire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
 )
 from kwire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -74,6 +79,10 @@ from kwire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from kwire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 from kwire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -94,6 +103,11 @@ from kwire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from kwire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kwire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+)
 from kwire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -155,6 +169,10 @@ from kwire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from kwire.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
 from kwire.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaRequest,
@@ -170,6 +188,7 @@ from kwire.messages.write_txn_markers import (
 )
 
 from ..coordinator.group.offsets import commit_error, transactional_commit_error
+from ..coordinator.group.share.sentences import sentence
 from ..turns import exhaust
 
 if TYPE_CHECKING:
@@ -414,6 +433,44 @@ def consumer_group_describe(
             for each in request.group_ids
         ]
     )
+
+
+def share_group_describe(
+    ctx: RequestContext, request: ShareGroupDescribeRequest, error: ErrorCode
+) -> ShareGroupDescribeResponse:
+    """Each group has the error."""
+    return ShareGroupDescribeResponse(
+        groups=[
+            described_share_group.DescribedGroup(group_id=each, error_code=error)
+            for each in request.group_ids
+        ]
+    )
+
+
+def describe_share_group_offsets(
+    ctx: RequestContext, request: DescribeShareGroupOffsetsRequest, error: ErrorCode
+) -> DescribeShareGroupOffsetsResponse:
+    """Each group has the error."""
+    return DescribeShareGroupOffsetsResponse(
+        groups=[
+            DescribeShareGroupOffsetsResponseGroup(group_id=each.group_id, error_code=error)
+            for each in request.groups
+        ]
+    )
+
+
+def alter_share_group_offsets(
+    ctx: RequestContext, request: AlterShareGroupOffsetsRequest, error: ErrorCode
+) -> AlterShareGroupOffsetsResponse:
+    """The response has the error and its sentence."""
+    return AlterShareGroupOffsetsResponse(error_code=error, error_message=sentence(error))
+
+
+def delete_share_group_offsets(
+    ctx: RequestContext, request: DeleteShareGroupOffsetsRequest, error: ErrorCode
+) -> DeleteShareGroupOffsetsResponse:
+    """The response has the error and its sentence."""
+    return DeleteShareGroupOffsetsResponse(error_code=error, error_message=sentence(error))
 
 
 def delete_groups(

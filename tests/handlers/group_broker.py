@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from kwire.api import response_class
 from kwire.codec import decode, encode
+from kwire.errors import ErrorCode
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group_coordinator import GroupCoordinator
-from server.handlers.context import Later, RequestContext
+from server.handlers.context import Features, Later, RequestContext
 from server.handlers.registry import Handler
 from server.metadata.endpoint import Endpoint
 from server.metadata.image import (
@@ -19,11 +20,13 @@ from server.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from server.metadata.topic_partition import TopicPartition
 from server.net.connection_info import ConnectionInfo
 from server.turns import Turns
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
+from tests.support.share_persister import MemoryPersister
 from tests.support.steps import finished
 
 
@@ -48,10 +51,25 @@ class GroupBroker:
     """Broker 1 with a topic of two partitions; it coordinates all groups."""
 
     def __init__(self, **config: int) -> None:
-        settings = {"initial_rebalance_delay_ms": 0, "offsets_topic_partitions": 5, **config}
+        settings = {
+            "initial_rebalance_delay_ms": 0,
+            "offsets_topic_partitions": 5,
+            "share_assignment_interval_ms": 0,
+            **config,
+        }
         self.clock = ManualClock()
         self.log = MemoryLog()
-        self.coordinator = GroupCoordinator(GroupConfig(**settings), self.log, self.clock)
+        self.persister = MemoryPersister()
+        #: Where partitions end for consumers, or why it is not known.
+        self.ends: dict[TopicPartition, int | ErrorCode] = {}
+        self.coordinator = GroupCoordinator(
+            GroupConfig(**settings),
+            self.log,
+            self.clock,
+            metadata=lambda: self.image,
+            persister=self.persister,
+            latest_offsets=self.latest_offsets,
+        )
         endpoints = (Endpoint("PLAINTEXT", "advertised", 1234), Endpoint("TLS", "other", 9093))
         self.image = (
             MetadataImage()
@@ -68,8 +86,14 @@ class GroupBroker:
             group_coordinator=self.coordinator,
             topics=self.topics,
             turns=Turns(self.clock.monotonic_us),
+            features=Features.of({"share.version": (0, 1)}),
         )
         self.connection = ConnectionInfo("1", client_host="10.0.0.7", local_host="10.0.0.1")
+
+    async def latest_offsets(
+        self, tps: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | ErrorCode]:
+        return {tp: self.ends.get(tp, 0) for tp in tps}
 
     async def start(self) -> GroupBroker:
         for partition in range(5):

@@ -1,0 +1,366 @@
+"""The share groups of the group coordinator, as handlers use them: what the machine decides, and the persister does.
+
+Source: GroupCoordinatorService (share parts).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kwire.errors import ErrorCode
+from kwire.messages import share_group_describe as described_share_group
+from kwire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from kwire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+from ..metadata.topic_partition import TopicPartition
+from ..turns import Steps
+from .group.listing import describe_share_group
+from .group.modern.refusal import Refusal
+from .group.modern.surroundings import Client
+from .group.share.heartbeat import check_request, refused
+from .group.share.sentences import sentence
+from .group.share.states import InitializeStates
+from .share.rows import (
+    UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+    UNINITIALIZED_START_OFFSET,
+    ReadState,
+    StateOutcome,
+    StatePartition,
+    StateSummary,
+)
+
+if TYPE_CHECKING:
+    from .group_coordinator import GroupCoordinator
+    from .share_persister import SharePersister
+
+#: For how many share partitions the persister is asked in one step.
+ROWS_AT_ONCE = 64
+
+LatestOffsetsOf = Callable[
+    [Iterable[TopicPartition]], Awaitable[dict[TopicPartition, int | ErrorCode]]
+]
+
+R = TypeVar("R", bound=StateOutcome)
+
+
+class ShareOffset(NamedTuple):
+    """Where a share group is in a partition.
+
+    Shape: `start_offset` and `lag`, the records that are still to be dealt with, are -1 if they are not known.
+    """
+
+    topic_id: bytes
+    partition: int
+    start_offset: int = UNINITIALIZED_START_OFFSET
+    leader_epoch: int = 0
+    lag: int = -1
+    error: ErrorCode = ErrorCode.NONE
+
+
+class OffsetsDeleted(NamedTuple):
+    """How a DeleteShareGroupOffsets went.
+
+    Shape: with an error nothing was deleted; otherwise each topic, by name and id, has an error of its own, and a
+    message.
+    """
+
+    error: ErrorCode
+    message: str | None = None
+    topics: tuple[tuple[str, bytes, ErrorCode, str | None], ...] = ()
+
+
+async def no_latest_offsets(
+    tps: Iterable[TopicPartition],
+) -> dict[TopicPartition, int | ErrorCode]:
+    """A broker that knows of no partition."""
+    return dict.fromkeys(tps, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+class ShareGroupRequests:
+    """Requests to share groups. Shape: each returns its answer, or an awaitable of it if it has to wait."""
+
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        persister: SharePersister | None,
+        latest_offsets: LatestOffsetsOf = no_latest_offsets,
+    ) -> None:
+        self._groups = groups
+        self._runtime = groups.runtime
+        self._persister = persister
+        self._latest_offsets = latest_offsets
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Ask share coordinators for nothing more."""
+        for task in self._tasks:
+            task.cancel()
+
+    # Members
+
+    def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client: Client
+    ) -> ShareGroupHeartbeatResponse | Awaitable[ShareGroupHeartbeatResponse]:
+        """Let a member join, stay or leave."""
+        try:
+            check_request(request)
+        except Refusal as refusal:
+            return refused(refusal)
+        partition, shard = self._groups.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return ShareGroupHeartbeatResponse(error_code=shard)
+        return self._runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.share.share_heartbeat(
+                request, client, token, now_ms
+            ),
+        )
+
+    def describe(self, group_id: str) -> Steps[described_share_group.DescribedGroup]:
+        """Describe a share group in steps, without authorized operations."""
+        _, shard = self._groups.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return described_share_group.DescribedGroup(group_id=group_id, error_code=shard)
+        group = shard.groups.get(group_id)
+        return (yield from describe_share_group(group_id, group, self._groups.image()))
+
+    # States of share partitions
+
+    def initialize(self, partition: int, effect: InitializeStates) -> None:
+        """Have states made, and tell the group's shard of it."""
+        task = asyncio.get_running_loop().create_task(
+            self._initialize(partition, effect), name=f"states of {effect.group_id}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _initialize(self, partition: int, effect: InitializeStates) -> None:
+        outcomes = await self._ask("initialize_state", effect.group_id, effect.rows)
+        self._made(partition, effect.group_id, outcomes)
+
+    def _made(self, partition: int, group_id: str, outcomes: Sequence[StateOutcome]) -> None:
+        self._groups.hand_over(
+            partition, lambda shard, now_ms: shard.share.states_made(group_id, outcomes, now_ms)
+        )
+
+    async def _ask(self, name: str, group_id: str, rows: Sequence[StatePartition]) -> list[Any]:
+        """Ask the persister, for some share partitions at a time; its answers are in the order of the rows."""
+        if self._persister is None:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            kind = StateSummary if name == "read_summary" else StateOutcome
+            return [kind(row.topic_id, row.partition, error) for row in rows]
+        operation = getattr(self._persister, name)
+        futures = []
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            if first:
+                await self._runtime.turns.pause(group_id)
+            futures.append(operation(group_id, rows[first : first + ROWS_AT_ONCE]))
+        return [answer for future in futures for answer in await future]
+
+    # Offsets
+
+    def describe_all_offsets(self, group_id: str) -> ErrorCode | Awaitable[list[ShareOffset]]:
+        """Return where a group is in all partitions that have a state; none if there is no such group.
+
+        Errors: those of GroupCoordinator.find.
+        """
+        _, shard = self._groups.find(group_id, may_be_empty=True)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        known = self._groups.image().topics_by_id
+        initialized = getattr(group, "initialized", {})
+        return self.describe_offsets(
+            group_id,
+            [
+                (topic_id, number)
+                for topic_id, (_, partitions) in initialized.items()
+                if topic_id in known
+                for number in sorted(partitions)
+            ],
+        )
+
+    async def describe_offsets(
+        self, group_id: str, partitions: Sequence[tuple[bytes, int]]
+    ) -> list[ShareOffset]:
+        """Return where a group is in partitions of topics that exist, in the same order."""
+        rows = [ReadState(topic_id, number, -1) for topic_id, number in partitions]
+        summaries: list[StateSummary] = await self._ask("read_summary", group_id, rows)
+        topics = self._groups.image().topics_by_id
+        asked = {
+            TopicPartition(topics[row.topic_id].name, row.partition)
+            for row in summaries
+            if _has_lag(row) and row.topic_id in topics
+        }
+        ends = await self._latest_offsets(asked) if asked else {}
+        found = []
+        for number, row in enumerate(summaries):
+            if number and not number % ROWS_AT_ONCE:
+                await self._runtime.turns.pause(group_id)
+            topic = topics.get(row.topic_id)
+            end = None
+            if topic is not None and _has_lag(row):
+                end = ends[TopicPartition(topic.name, row.partition)]
+            found.append(_offset(row, end))
+        return found
+
+    def alter_offsets(
+        self, request: AlterShareGroupOffsetsRequest
+    ) -> AlterShareGroupOffsetsResponse | Awaitable[AlterShareGroupOffsetsResponse]:
+        """Have an empty group begin elsewhere; a group that is not known is made."""
+        partition, shard = self._groups.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return AlterShareGroupOffsetsResponse(error_code=shard, error_message=sentence(shard))
+        return self._alter(partition, request)
+
+    async def _alter(
+        self, partition: int, request: AlterShareGroupOffsetsRequest
+    ) -> AlterShareGroupOffsetsResponse:
+        answer = self._runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.share.alter_offsets(request, token, now_ms),
+        )
+        response, rows = await answer if isinstance(answer, Awaitable) else answer
+        if not rows:
+            return response
+        outcomes: list[StateOutcome] = await self._ask("initialize_state", request.group_id, rows)
+        failed = {
+            (row.topic_id, row.partition): row
+            for row in outcomes
+            if row.error_code is not ErrorCode.NONE
+        }
+        if not failed:
+            self._made(partition, request.group_id, outcomes)
+            return response
+        for topic in response.responses:
+            for row in topic.partitions:
+                outcome = failed.get((topic.topic_id, row.partition_index))
+                if outcome is not None and row.error_code == ErrorCode.NONE:
+                    row.error_code = outcome.error_code
+                    row.error_message = outcome.error_message
+        return response
+
+    async def delete_offsets(self, group_id: str, names: Sequence[str]) -> OffsetsDeleted:
+        """Delete what an empty group has of topics. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, those of find."""
+        partition, shard = self._groups.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return OffsetsDeleted(shard, sentence(shard))
+        answer = self._runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.share.begin_deleting_offsets(
+                group_id, names, token, now_ms
+            ),
+        )
+        deletion = await answer if isinstance(answer, Awaitable) else answer
+        if deletion.error is not ErrorCode.NONE:
+            return OffsetsDeleted(deletion.error, deletion.message)
+        topics = [
+            (name, bytes(16), error, message or sentence(error))
+            for name, error, message in deletion.refused
+        ]
+        errors = await self._delete_states(group_id, deletion.rows)
+        known = self._groups.image().topics_by_id
+        gone = []
+        for topic_id, error in errors.items():
+            name = known[topic_id].name if topic_id in known else ""
+            if error is ErrorCode.NONE:
+                gone.append((name, topic_id, error, None))
+            else:
+                topics.append((name, topic_id, error, sentence(error)))
+        if gone:
+            refusal = await self._forget_states(partition, group_id, [each[1] for each in gone])
+            if refusal is not ErrorCode.NONE:
+                return OffsetsDeleted(refusal, sentence(refusal))
+        return OffsetsDeleted(ErrorCode.NONE, None, (*gone, *topics))
+
+    async def _delete_states(
+        self, group_id: str, rows: Sequence[StatePartition]
+    ) -> dict[bytes, ErrorCode]:
+        """Delete states; return the first error of each topic."""
+        outcomes: list[StateOutcome] = await self._ask("delete_state", group_id, rows)
+        errors: dict[bytes, ErrorCode] = {}
+        for row in outcomes:
+            errors[row.topic_id] = errors.get(row.topic_id, ErrorCode.NONE) or row.error_code
+        return errors
+
+    async def _forget_states(
+        self, partition: int, group_id: str, topic_ids: Collection[bytes]
+    ) -> ErrorCode:
+        if isinstance(shard := self._runtime.shard(partition), ErrorCode):
+            return shard
+        answer = self._runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.share.offsets_deleted(
+                group_id, topic_ids, token, now_ms
+            ),
+        )
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    # Groups
+
+    async def delete_group(self, partition: int, group_id: str) -> ErrorCode:
+        """Remove a group without members, first its states. Errors: NON_EMPTY_GROUP, those of the persister."""
+        begun = self._runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.share.begin_deleting_group(group_id, token, now_ms),
+        )
+        deletion = await begun if isinstance(begun, Awaitable) else begun
+        if deletion.error is not ErrorCode.NONE:
+            return deletion.error
+        errors = await self._delete_states(group_id, deletion.rows)
+        for error in errors.values():
+            if error is not ErrorCode.NONE:
+                return error
+        if isinstance(shard := self._runtime.shard(partition), ErrorCode):
+            return shard
+        answer = self._runtime.run(
+            partition, lambda shard, token, now_ms: shard.delete_group(group_id, token, now_ms)
+        )
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def topics_deleted(self, topic_ids: Collection[bytes]) -> None:
+        """Forget topics in all share groups, in turns."""
+        self._runtime.turns.start(self._forget_topics(frozenset(topic_ids)), "deleted topics")
+
+    def _forget_topics(self, topic_ids: frozenset[bytes]) -> Steps[None]:
+        for partition, shard in self._runtime.active():
+            for group_id, group in list(shard.groups.items()):
+                yield
+                if self._runtime.shard(partition) is not shard:
+                    break
+                if group.kind == "share":
+                    self._runtime.start(
+                        partition,
+                        lambda shard, now_ms, group_id=group_id: shard.share.topics_deleted(  # type: ignore[misc]
+                            group_id, topic_ids, now_ms
+                        ),
+                    )
+
+
+def _has_lag(row: StateSummary) -> bool:
+    """Whether it is known how much of a partition a group has dealt with."""
+    return (
+        row.error_code is ErrorCode.NONE
+        and row.start_offset != UNINITIALIZED_START_OFFSET
+        and row.delivery_complete_count != UNINITIALIZED_DELIVERY_COMPLETE_COUNT
+    )
+
+
+def _offset(row: StateSummary, end: int | ErrorCode | None) -> ShareOffset:
+    """Where a group is in a partition that ends there; an error of a share coordinator counts as nothing known."""
+    if row.error_code is not ErrorCode.NONE:
+        return ShareOffset(row.topic_id, row.partition)
+    if end is None:
+        return ShareOffset(row.topic_id, row.partition, row.start_offset, row.leader_epoch)
+    if isinstance(end, ErrorCode):
+        return ShareOffset(row.topic_id, row.partition, 0, error=end)
+    lag = end - row.start_offset - row.delivery_complete_count
+    return ShareOffset(row.topic_id, row.partition, row.start_offset, row.leader_epoch, lag)
