@@ -25,6 +25,7 @@ from .archive_compaction import compact, sweep_replaced
 from .archive_files import PART, Staged, publish, stage, staged, sweep
 from .archive_options import add_arguments
 from .archive_plan import Range, plan
+from .archive_slices import stage_slices
 from .bar import Bar, is_shown
 from .checkpoints import Batch
 from .cluster import Cluster
@@ -36,7 +37,7 @@ from .options import check_topics, say_if_none, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
 from .segments import read_stream
 from .session import kafka_options, start_session
-from .storage import StillHeld, is_local
+from .storage import LocalStorage, StillHeld, is_local
 from .tables.follower import Follower
 from .tables.options import formats
 
@@ -186,6 +187,7 @@ class _Job:
         self.checkpoint = self.checks.checkpoint
         self.tables = Follower(archive, options)
         self.rows = self.files = 0
+        self.batch_rows: dict[int, int] = {}
 
     def run(self) -> int:
         """Remove what killed runs left behind, then archive until the query ends."""
@@ -194,7 +196,15 @@ class _Job:
         options, start = self.options, self.query().start
         bar = Bar("archive", self._left()) if options.once and is_shown(options.quiet) else None
         try:
-            return follow(self.spark, start, self.cluster, options.group, options.quiet, bar=bar)
+            return follow(
+                self.spark,
+                start,
+                self.cluster,
+                options.group,
+                options.quiet,
+                bar=bar,
+                rows_of=lambda batch: self.batch_rows.pop(batch, 0),
+            )
         except Exception as error:
             if GONE.search(whole_text(error)):
                 self.explain(error)
@@ -299,8 +309,8 @@ class _Job:
         )
         if not ranges:
             return
-        stage(_within(frame, ranges, covered), storage, token, self.options.compression)
-        found = staged(storage, token, f"b{batch}")
+        names = self._stage(frame, ranges, covered, token)
+        found = staged(storage, token, f"b{batch}", names)
         lost = self._lost(ranges, found, frame) if self.go_on else {}
         # Everything was read between two checks of the ids: if the ids are the same, so were the topics.
         there = self.checks.topic_ids({topic for topic, _ in ranges}, ids)
@@ -315,7 +325,8 @@ class _Job:
             ) from error
         storage.delete(f"{STAGING}/{token}")
         self.tables.follow()
-        self.rows += sum(entry.rows for entry in entries)
+        self.batch_rows[batch] = sum(entry.rows for entry in entries)
+        self.rows += self.batch_rows[batch]
         self.files += len(found)
         for entry in entries:
             for first, last in entry.lost:
@@ -325,6 +336,22 @@ class _Job:
                     file=sys.stderr,
                     flush=True,
                 )
+
+    def _stage(
+        self, frame: DataFrame, ranges: dict[tuple[str, int], Range], covered: Batch, token: str
+    ) -> set[str]:
+        """Write what the batch adds to the archive; return the names of the staged files."""
+        storage, compression = self.archive.storage, self.options.compression
+        if isinstance(self.cluster, LogCluster) and isinstance(storage, LocalStorage):
+            source, slices = self.cluster.slices(
+                {place: span.first for place, span in ranges.items()},
+                {place: span.end for place, span in ranges.items()},
+                read_committed=self.options.isolation_level == "read_committed",
+                go_on=self.go_on,
+            )
+            return stage_slices(self.spark, slices, source, storage, token, compression)
+        within = _within(frame, ranges, covered)
+        return stage(within, storage, token, compression, in_order=True)
 
     def _lost(
         self, ranges: dict[tuple[str, int], Range], found: list[Staged], frame: DataFrame

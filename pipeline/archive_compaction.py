@@ -99,8 +99,8 @@ def compact(
     )
     parted = frame.join(sf.broadcast(spans), place)
     # All rows of a run go to one task, so that those of one hour become one file.
-    stage(parted.repartition(len(chosen), PART), archive.storage, token, compression)
-    new = staged(archive.storage, token, f"c{now_ms}")
+    names = stage(parted.repartition(len(chosen), PART), archive.storage, token, compression)
+    new = staged(archive.storage, token, f"c{now_ms}", names)
     merged = [
         _merged(run, [item.file for item in new if item.part == str(at)])
         for at, run in enumerate(chosen)

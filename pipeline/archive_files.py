@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -44,7 +47,11 @@ SCHEMA = StructType(
 )
 #: The folder level that separates what belongs to different entries of one job.
 PART = "_part"
-_FOLDERS = ("topic", "date", "hour", PART)
+#: The level of the hour in which records were made, counted from 1970; files that count have their date and hour instead.
+HOUR = "_hour"
+_FOLDERS = ("topic", HOUR, PART)
+#: Files that a task writes side by side; with more, its rows are sorted first.
+OPEN_FILES = 32
 #: Nearly every footer fits into this, so that one read is enough.
 FOOTER_BYTES = 64 << 10
 #: No job takes this long between writing a manifest and giving it its name.
@@ -75,41 +82,72 @@ def read_files(spark: SparkSession, archive: Archive, files: list[str]) -> DataF
     return spark.read.schema(SCHEMA).option("basePath", archive.path).parquet(*files)
 
 
-def stage(frame: DataFrame, storage: Storage, token: str, compression: str) -> None:
-    """Write records below `_staging/<token>`: one file for each task, topic, date, hour and part.
+def stage(
+    frame: DataFrame, storage: Storage, token: str, compression: str, *, in_order: bool = False
+) -> set[str]:
+    """Write records below `_staging/<token>`: one file for each task, topic, hour and part; return the files' names.
 
-    `frame` has the columns of the kafka source and PART. What an earlier run left there is removed first.
+    `frame` has the columns of the kafka source and PART; `in_order` says that the rows of each of its partitions are in order of
+    offset. What an earlier run left there is removed first.
     """
-    storage.delete(f"{STAGING}/{token}")
+    root = staging_folder(token)
+    storage.delete(root)
     spark = frame.sparkSession
     # In milliseconds, and with minimum and maximum in the footer; Spark's default, INT96, has neither.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    placed = frame.select(
-        *COLUMNS,
-        "topic",
-        sf.date_format("timestamp", "yyyy-MM-dd").alias("date"),
-        sf.date_format("timestamp", "HH").alias("hour"),
-        PART,
-    )
-    (
-        placed.sortWithinPartitions(*_FOLDERS, "offset")
-        .write.partitionBy(*_FOLDERS)
-        .option("compression", compression)
-        .parquet(storage.location(f"{STAGING}/{token}/data"))
-    )
+    hour = sf.floor(sf.unix_seconds("timestamp") / 3600).alias(HOUR)
+    placed = frame.select(*COLUMNS, "topic", hour, PART)
+    if in_order:
+        # Sorting costs more than anything else here. Spark sorts anyway if a task turns out to need more files, and not by offset.
+        with _settings(spark, _UNSORTED):
+            _write(placed, storage.location(root), compression)
+        names = set(_parquet_files(storage, root))
+        tasks = Counter(name.rpartition("/")[2].split(".")[0] for name in names)
+        if max(tasks.values(), default=0) <= OPEN_FILES:
+            return names
+        storage.delete(root)
+    _write(placed.sortWithinPartitions(*_FOLDERS, "offset"), storage.location(root), compression)
+    return set(_parquet_files(storage, root))
 
 
-def staged(storage: Storage, token: str, origin: str) -> list[Staged]:
-    """The staged files, with the names they will have; each name ends in `origin`, which is unique to this commit."""
+_UNSORTED = {
+    "spark.sql.optimizer.plannedWrite.enabled": "false",
+    "spark.sql.maxConcurrentOutputFileWriters": str(OPEN_FILES),
+}
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.set(name, str(old))
+
+
+def _write(placed: DataFrame, location: str, compression: str) -> None:
+    writer = placed.write.partitionBy(*_FOLDERS).option("compression", compression)
+    writer.parquet(location)
+
+
+def staging_folder(token: str) -> str:
+    """Where the files of a batch are until they are moved to their names."""
+    return f"{STAGING}/{token}/data"
+
+
+def staged(storage: Storage, token: str, origin: str, names: Collection[str]) -> list[Staged]:
+    """The staged files of these names, with the names they will have; each ends in `origin`, which is unique to this commit."""
     found: list[Staged] = []
-    root = f"{STAGING}/{token}/data"
-    for path in _parquet_files(storage, root):
+    root = staging_folder(token)
+    for path in sorted(names):
         levels = dict(
             level.split("=", 1) for level in path.removeprefix(root + "/").split("/")[:-1]
         )
-        part = levels.pop(PART)
-        folder = "/".join(f"{name}={value}" for name, value in levels.items())
+        folder = f"topic={levels['topic']}/{folders_of(int(levels[HOUR]))}"
 
         def named(
             partition: int,
@@ -120,8 +158,16 @@ def staged(storage: Storage, token: str, origin: str) -> list[Staged]:
         ) -> str:
             return f"{folder}/{topic}-{partition}-{first:020d}-{last:020d}-{origin}.parquet"
 
-        found.append(Staged(path, part, _described(storage, path, named)))
+        found.append(Staged(path, levels[PART], _described(storage, path, named)))
     return found
+
+
+def folders_of(hour: int) -> str:
+    """The folders of an hour, counted from 1970: `date=2026-01-02/hour=23`, with the year as Spark writes it."""
+    date = np.datetime64(hour, "h").astype("datetime64[D]")
+    year, month, day = str(date).rsplit("-", 2)
+    sign = "-" if int(year) < 0 else "+" if int(year) > 9999 else ""
+    return f"date={sign}{abs(int(year)):04}-{month}-{day}/hour={hour % 24:02}"
 
 
 def _parquet_files(storage: Storage, folder: str) -> Iterable[str]:

@@ -68,19 +68,20 @@ def follow(
     quiet: bool = False,
     scans: int = 1,
     bar: Bar | None = None,
+    rows_of: Callable[[int], int] | None = None,
 ) -> int:
     """Start queries and return 0 when all have ended by themselves or were stopped by SIGTERM or Ctrl-C.
 
     `starts` is one `writer.start` or several, `scans` how often a query reads each row, `bar` what shows the progress instead of
-    lines. The end offsets of each finished
-    batch are committed to `group`; those of the last batch are committed before this returns. If one query fails, the
+    lines, `rows_of` how many rows a batch had, if Spark does not see them. The end offsets of each finished batch are committed to
+    `group`; those of the last batch are committed before this returns. If one query fails, the
     others are stopped and its error is raised: a Problem if users can cause it (`problems.py`), else Spark's own.
     """
     offsets, ended = GroupOffsets(cluster, group), _Ended()
     # In this order, because the last one knows when those before it have seen everything.
     listeners: list[StreamingQueryListener] = [offsets, ended]
     if not quiet:
-        listeners.insert(0, Progress(scans, bar))
+        listeners.insert(0, Progress(scans, bar, rows_of))
     for listener in listeners:
         spark.streams.addListener(listener)
     queries: list[StreamingQuery] = []

@@ -9,7 +9,6 @@ from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
-    SourceProgress,
     StreamingQueryListener,
 )
 
@@ -17,14 +16,6 @@ from .cluster import Cluster
 from .log_cluster import LogCluster
 from .offsets import Offsets, kafka_offsets
 from .problems import Problem
-
-#: Spark's name for its kafka source in a query's progress.
-KAFKA_SOURCE = "KafkaV2"
-
-
-def is_kafka(source: SourceProgress) -> bool:
-    """Whether a source's offsets are those of topics."""
-    return source.description.startswith(KAFKA_SOURCE)
 
 
 class GroupOffsets(StreamingQueryListener):
@@ -47,9 +38,8 @@ class GroupOffsets(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Remember the end offsets of all topics the batch read."""
         for source in event.progress.sources:
-            if is_kafka(source):
-                with self._lock:
-                    self._finished.update(kafka_offsets(source.endOffset))
+            with self._lock:
+                self._finished.update(kafka_offsets(source.endOffset))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Nothing to do: the last flush commits what is left."""

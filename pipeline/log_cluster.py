@@ -20,7 +20,8 @@ from .problems import Problem
 from .segments import plan
 from .segments.errors import SegmentError
 from .segments.logs import PartitionLog
-from .segments.options import parse
+from .segments.options import Options, parse
+from .segments.slices import Slice
 
 
 class LogCluster:
@@ -88,6 +89,24 @@ class LogCluster:
                 place: log.last_stable_offset if read_committed else log.high_watermark
                 for place, log in self._logs(topics.keys()).items()
             }
+        except SegmentError as error:
+            raise Problem(str(error)) from error
+
+    def slices(
+        self, begins: Offsets, ends: Offsets, *, read_committed: bool, go_on: bool
+    ) -> tuple[Options, list[Slice]]:
+        """What tasks have to read between these offsets, and how. Raises Problem if records are gone, unless it is to go on."""
+        isolation = "read_committed" if read_committed else "read_uncommitted"
+        options = parse(
+            {
+                "paths": json.dumps(self.folders),
+                "isolation": isolation,
+                "failOnDataLoss": str(not go_on).lower(),
+            }
+        )
+        topics = {topic for topic, _ in ends}
+        try:
+            return options, plan.between(self._logs(topics), begins, ends, options)
         except SegmentError as error:
             raise Problem(str(error)) from error
 

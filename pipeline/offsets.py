@@ -9,9 +9,9 @@ Offsets = dict[tuple[str, int], int]
 
 
 def kafka_offsets(text: str | None) -> Offsets:
-    """Spark's offsets of a kafka source, `{"topic": {"0": 5}}`; empty for None and for any other text."""
+    """Offsets of topics, `{"topic": {"0": 5}}`, of the sources `kafka` and `kwire-log`; empty for None and for any other text."""
     tree = json.loads(text) if text else None
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict) or not all(isinstance(each, dict) for each in tree.values()):
         return {}
     return {
         (topic, int(number)): offset

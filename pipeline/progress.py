@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -15,7 +15,6 @@ from pyspark.sql.streaming.listener import (
 )
 
 from .bar import Bar
-from .group_offsets import is_kafka
 from .offsets import Offsets, kafka_offsets
 
 #: A topic with more partitions than this is shown as a sum and the partition with the most lag.
@@ -23,11 +22,20 @@ PARTITIONS_SHOWN = 8
 
 
 class Progress(StreamingQueryListener):
-    """Prints a line after each batch that read something, or moves a bar; `scans` is how often a query reads each row."""
+    """Prints a line after each batch that read something, or moves a bar.
 
-    def __init__(self, scans: int = 1, bar: Bar | None = None) -> None:
+    `scans` is how often a query reads each row. `rows_of` says how many rows a batch had; without it, Spark does.
+    """
+
+    def __init__(
+        self,
+        scans: int = 1,
+        bar: Bar | None = None,
+        rows_of: Callable[[int], int] | None = None,
+    ) -> None:
         self.scans = scans
         self.bar = bar
+        self._rows_of = rows_of
         self._rows = self._offsets = 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -36,14 +44,17 @@ class Progress(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """One line, or a step of the bar."""
         progress = event.progress
+        rows = progress.numInputRows // self.scans
+        if self._rows_of is not None:
+            rows = self._rows_of(progress.batchId)
         if self.bar is not None:
-            self._rows += progress.numInputRows // self.scans
+            self._rows += rows
             done, left = offsets_of(progress)
             self._offsets += done
             self.bar.grow(max(self.bar.offsets, self._offsets + left))
             self.bar.at(self._offsets, self._rows)
-        elif progress.numInputRows:
-            print(line(progress, self.scans), file=sys.stderr, flush=True)
+        elif rows:
+            print(line(progress, rows), file=sys.stderr, flush=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Print nothing."""
@@ -52,19 +63,16 @@ class Progress(StreamingQueryListener):
         """Print nothing: the job says how it ended."""
 
 
-def line(progress: StreamingQueryProgress, scans: int = 1) -> str:
+def line(progress: StreamingQueryProgress, rows: int) -> str:
     """`[name] batch 3: 1,200 rows, 600 rows/s, lag orders 0:12 1:0`."""
     name = f"{progress.name} " if progress.name else ""
-    text = (
-        f"{name}batch {progress.batchId}: {progress.numInputRows // scans:,} rows,"
-        f" {progress.processedRowsPerSecond / scans:,.0f} rows/s"
-    )
+    rate = rows / max(progress.batchDuration / 1000, 0.001)
+    text = f"{name}batch {progress.batchId}: {rows:,} rows, {rate:,.0f} rows/s"
     behind: Offsets = {}
     for source in progress.sources:
-        if is_kafka(source):
-            done = kafka_offsets(source.endOffset)
-            for place, latest in kafka_offsets(source.latestOffset).items():
-                behind[place] = max(0, latest - done.get(place, 0))
+        done = kafka_offsets(source.endOffset)
+        for place, latest in kafka_offsets(source.latestOffset).items():
+            behind[place] = max(0, latest - done.get(place, 0))
     return f"{text}, lag {lag_words(behind)}" if behind else text
 
 
@@ -72,11 +80,10 @@ def offsets_of(progress: StreamingQueryProgress) -> tuple[int, int]:
     """How many offsets of topics a batch has done, and how many were left after it."""
     done = left = 0
     for source in progress.sources:
-        if is_kafka(source):
-            starts, ends = kafka_offsets(source.startOffset), kafka_offsets(source.endOffset)
-            done += sum(end - starts.get(place, end) for place, end in ends.items())
-            latest = kafka_offsets(source.latestOffset)
-            left += sum(max(0, last - ends.get(place, last)) for place, last in latest.items())
+        starts, ends = kafka_offsets(source.startOffset), kafka_offsets(source.endOffset)
+        done += sum(end - starts.get(place, end) for place, end in ends.items())
+        latest = kafka_offsets(source.latestOffset)
+        left += sum(max(0, last - ends.get(place, last)) for place, last in latest.items())
     return done, left
 
 

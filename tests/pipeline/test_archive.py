@@ -218,10 +218,12 @@ def test_log_directories_are_archived_like_topics(
     committed()
     archive(*from_logs)
     assert archived(path) == sorted(wanted)
-    # The same archive goes on with brokers, and its checkpoint too.
-    wanted += produce(broker.bootstrap, topic, 30, partitions=2)
+    # The same archive goes on with brokers, and its checkpoint too; and with more hours than Spark writes at a time.
+    wanted += produce(broker.bootstrap, topic, 150, partitions=2, step_ms=3_600_000)
+    wanted += produce(broker.bootstrap, topic, 150, partitions=2, step_ms=3_600_000)
     archive(*words)
     assert archived(path) == sorted(wanted)
+    assert parquet_files(path) == named_files(path)
 
 
 def test_file_system_of_hadoop_keeps_the_same_rules(spark: SparkSession, tmp_path: Path) -> None:

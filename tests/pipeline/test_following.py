@@ -51,13 +51,13 @@ def progress(end: dict[str, dict[str, int]], latest: dict[str, dict[str, int]]) 
         name=None,
         batchId=3,
         numInputRows=1200,
-        processedRowsPerSecond=600.4,
+        batchDuration=2000,
         sources=[topics, other],
     )
 
 
 def test_line_tells_rows_and_what_is_left() -> None:
-    told = line(progress({"orders": {"0": 5, "1": 7}}, {"orders": {"0": 17, "1": 7}}))
+    told = line(progress({"orders": {"0": 5, "1": 7}}, {"orders": {"0": 17, "1": 7}}), 1200)
     assert told == "batch 3: 1,200 rows, 600 rows/s, lag orders 0:12 1:0"
 
 
@@ -68,7 +68,7 @@ def test_topic_with_many_partitions_is_told_by_its_sum() -> None:
 
 
 def test_text_that_is_no_topics_offsets_is_none() -> None:
-    assert kafka_offsets(None) == kafka_offsets("-1") == {}
+    assert kafka_offsets(None) == kafka_offsets("-1") == kafka_offsets('{"logOffset":0}') == {}
 
 
 def test_latest_offsets_are_committed_and_a_failure_is_told_once(
