@@ -22,7 +22,7 @@ from .damage import Damage
 from .slices import Slice
 
 #: Bytes read at once if bodies are wanted, and if only headers are.
-WINDOW = 4 << 20
+WINDOW = 2 << 20
 HEADER_WINDOW = 4096
 
 
