@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 from argparse import Namespace
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkFiles
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -60,6 +63,8 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = _started(builder, options, submitted=submitted)
+    if submitted:
+        _ship_wheels(spark)
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler would use the connection of the interrupted call to the JVM, and break it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -82,6 +87,25 @@ def _started(builder: SparkSession.Builder, options: Namespace, *, submitted: bo
         # Without a file, what Java wrote is on the terminal already.
         said = b"" if log is None else Path(log).read_bytes()[before:]
         raise Problem(explain_start(said.decode("utf-8", "replace"))) from error
+
+
+def _ship_wheels(spark: SparkSession) -> None:
+    """Put the wheels of `--py-files` on the path of Python workers: Spark ships them, but imports only from .zip, .egg and .jar."""
+    context = spark.sparkContext
+    wheels = [
+        Path(name).name
+        for name in (context.getConf().get("spark.submit.pyFiles") or "").split(",")
+        if name.endswith(".whl")
+    ]
+    if not wheels:
+        return
+    # Workers fetch the copies from here as long as the session runs.
+    folder = Path(tempfile.mkdtemp(prefix="kwire-wheels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in wheels:
+        copy = folder / f"{name}.zip"
+        shutil.copyfile(SparkFiles.get(name), copy)
+        context.addPyFile(str(copy))
 
 
 def _connector(folder: str | None) -> dict[str, str]:

@@ -1,0 +1,41 @@
+"""A stream of `kwire-log` to Parquet, as a program that can be killed: python -m tests.pipeline.segments.follow."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from kwire.pipeline import segments
+from kwire.pipeline.options import add_spark
+from kwire.pipeline.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def writer(spark: SparkSession, logs: str, topic: str, out: str, most: int) -> DataStreamWriter:
+    """The query, not yet started; its checkpoint is beside what it writes."""
+    stream = segments.read_stream(
+        spark, logs, topics=topic, includeHeaders=True, maxOffsetsPerTrigger=most
+    )
+    to = stream.writeStream.format("parquet").option("path", out)
+    return to.option("checkpointLocation", f"{out}-checkpoint")
+
+
+def main() -> None:
+    """Follow until killed."""
+    parser = ArgumentParser()
+    parser.add_argument("logs")
+    parser.add_argument("topic")
+    parser.add_argument("out")
+    parser.add_argument("most", type=int)
+    add_spark(parser)
+    options = parser.parse_args()
+    spark = start_session(options, "follow")
+    query = writer(spark, options.logs, options.topic, options.out, options.most)
+    query.trigger(processingTime="100 milliseconds").start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
