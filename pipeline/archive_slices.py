@@ -6,7 +6,7 @@ a task writes names of its own, and only the names that a task returns count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -53,7 +53,7 @@ def stage_slices(
         return set()
     place = storage.location(root)
 
-    def write(cuts: Iterator[Slice]) -> Iterator[str]:
+    def write(cuts: Iterable[Slice]) -> Iterable[str]:
         for cut in cuts:
             yield from write_slice(cut, options, place, compression)
 
