@@ -34,7 +34,6 @@ from .aggregates.batches import (
 from .aggregates.defaults import GROUPS, SCHEMAS
 from .aggregates.kinds import Grouping, check_grouping, check_store
 from .aggregates.records import Format, make_format, named_groups, parse
-from .aggregates.schema import column, read_schema
 from .bar import Bar, is_shown
 from .checkpoints import Checkpoint
 from .cluster import Cluster, reason
@@ -42,6 +41,7 @@ from .following import follow
 from .options import check_topics, say_if_none, topic_names
 from .problems import DATA_LOSS, Problem, WrongCall, whole_text
 from .read_topics import ReadTopics
+from .schemas.schema import column, read_schema
 from .session import kafka_options, start_session
 from .storage import is_local, open_storage
 

@@ -11,8 +11,9 @@ import json
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyspark
@@ -39,7 +40,7 @@ from .segments import read_stream
 from .session import kafka_options, start_session
 from .storage import LocalStorage, StillHeld, is_local
 from .tables.follower import Follower
-from .tables.options import formats
+from .tables.options import formats, value_schemas
 
 __all__ = ["add_arguments", "run"]
 
@@ -73,6 +74,7 @@ def check_starting_offsets(
 
 def run(options: Namespace) -> int:
     """Archive, or compact an archive; returns the exit code."""
+    value_schemas(options)
     formats(options)
     if options.compact:
         if is_local(options.path):
@@ -104,7 +106,7 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
     """Compact, and print what was done."""
     archive = Archive(options.path)
     topics = topic_names(options) or None
-    tables = Follower(archive, options)
+    tables = Follower(archive, options, partial(_by_spark, spark))
     tables.check_all()
     try:
         before, after = compact(
@@ -121,7 +123,7 @@ def _swept(archive: Archive, tables: Follower, options: Namespace) -> int:
     """Bring the tables up to date, and delete files that neither they nor the archive name any more; returns how many."""
     tables.follow()
     tables.expire(options.keep_replaced)
-    return sweep_replaced(archive, options.keep_replaced, tables.is_free)
+    return sweep_replaced(archive, options.keep_replaced, tables.is_free, tables.forget)
 
 
 def archive_topics(spark: SparkSession, cluster: Cluster | LogCluster, options: Namespace) -> int:
@@ -185,7 +187,7 @@ class _Job:
         self.go_on = options.on_data_loss == "go-on"
         self.checks = Checks(cluster, archive, options)
         self.checkpoint = self.checks.checkpoint
-        self.tables = Follower(archive, options)
+        self.tables = Follower(archive, options, partial(_by_spark, spark))
         self.rows = self.files = 0
         self.batch_rows: dict[int, int] = {}
 
@@ -372,6 +374,13 @@ class _Job:
             self.checks.goes_on(self.cluster.chosen(self.options))
         except Problem as problem:
             raise problem from error
+
+
+def _by_spark(spark: SparkSession, make: Callable[[Any], Any], work: Sequence[Any]) -> list[Any]:
+    """Makes something of each item, in tasks."""
+    if not work:
+        return []
+    return list(spark.sparkContext.parallelize(work, len(work)).map(make).collect())
 
 
 def _spark_version() -> tuple[int, int]:

@@ -136,16 +136,20 @@ def _merged(run: Run, files: list[ArchiveFile]) -> Entry:
 
 
 def sweep_replaced(
-    archive: Archive, keep_ms: int, is_free: Callable[[str], bool] = lambda path: True
+    archive: Archive,
+    keep_ms: int,
+    is_free: Callable[[str], bool] = lambda path: True,
+    forget: Callable[[str], object] = lambda path: None,
 ) -> int:
     """Delete files that were replaced at least `keep_ms` ago, so that nobody reads them any more; returns how many.
 
-    Those that `is_free` refuses, because a table may name them, stay.
+    Those that `is_free` refuses, because a table may name them, stay. `forget` is called for each file that is deleted.
     """
     before = time.time_ns() // 1_000_000 - keep_ms
     old = [path for path, at in archive.replaced().items() if at <= before and is_free(path)]
     for path in old:
         archive.storage.delete(path)
+        forget(path)
     if old:
         archive.commit_swept(old)
     return len(old)

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from .durations import duration_ms
 from .offsets import Offsets
 from .options import add_cluster, add_reading, add_spark, add_topics, positive
-from .tables.options import add_tables
+from .tables.options import add_tables, add_values
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -79,6 +79,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how long replaced files are kept for readers that still use them (default: 1d)",
     )
     add_tables(parser, "also make each topic a table")
+    add_values(parser)
     add_spark(parser)
 
 

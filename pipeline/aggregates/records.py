@@ -26,9 +26,9 @@ from pyspark.sql.types import (
 )
 
 from ..problems import WrongCall
+from ..schemas.schema import column, nullable
 from .defaults import TIME_UNITS
 from .java_syntax import check_time_format, group_numbers
-from .schema import column, nullable
 
 #: The largest valid time, 9999-12-31, in microseconds: Spark's own functions fail for times beyond their range.
 LAST_TIME_US = 253_402_300_799_999_999

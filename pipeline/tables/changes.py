@@ -92,14 +92,18 @@ def change(
     known: State | None,
     files: Callable[[], Collection[str]],
     table: str,
+    named: Callable[[str], str] = lambda path: path,
 ) -> Change | None:
     """What brings a table of a topic to the archive's newest commit; None if nothing has changed.
 
     `known` is what the table says, None if it is new, and `files` gives the paths of its files, which are asked for only where
-    files were replaced. Raises Problem if the table is of another archive, or has reached more than the archive has.
+    files were replaced. `named` gives the path in the table of an archive's file; the change's `added` are the archive's, and
+    `removed` the table's. Raises Problem if the table is of another archive, or has reached more than the archive has.
     """
     entries = archive.entries({topic})
-    live = {file.path: Added(entry.partition, file) for entry in entries for file in entry.files}
+    live = {
+        named(file.path): Added(entry.partition, file) for entry in entries for file in entry.files
+    }
     if known is None:
         added, removed = tuple(live.values()), frozenset(files()) - live.keys()
         if removed:
@@ -107,7 +111,7 @@ def change(
                 f"the table {table} has files that are not this archive's: choose another table or archive"
             )
     else:
-        _check_same(archive, known, table)
+        _check_same(archive, topic, known, table)
         news = [commit for commit in archive.commits(known.commit + 1) if _is_about(commit, topic)]
         if not news:
             return None
@@ -118,7 +122,7 @@ def change(
         else:
             # A file may have come and gone again only with a commit that removes.
             added = tuple(
-                live[file["path"]]
+                live[named(file["path"])]
                 for commit in news
                 for entry in commit["added"]
                 if entry["topic"] == topic
@@ -143,7 +147,9 @@ def _is_about(commit: dict[str, Any], topic: str) -> bool:
     )
 
 
-def _check_same(archive: Archive, known: State, table: str) -> None:
+def _check_same(archive: Archive, topic: str, known: State, table: str) -> None:
+    if known.topic != topic:
+        raise Problem(f"the table {table} is of topic {known.topic}, not of {topic}")
     if known.commit > archive.number:
         raise Problem(
             f"the table {table} has commit {known.commit} of its archive, and {archive.path} ends at {archive.number}:"

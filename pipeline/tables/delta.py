@@ -32,11 +32,21 @@ class Delta:
     format = "delta"
 
     def __init__(
-        self, root: str, folder: str, schema: pa.Schema, settings: Mapping[str, str]
+        self,
+        root: str,
+        folder: str,
+        topic: str,
+        schema: pa.Schema,
+        settings: Mapping[str, str],
+        prefix: str = "",
     ) -> None:
-        """`folder` is the table's in the archive at `root`; `settings` are storage options of deltalake."""
+        """`folder` is the table's in the archive at `root`; `settings` are storage options of deltalake.
+
+        `prefix` is what the columns of partition, offset and timestamp begin with.
+        """
         self._folder = folder
-        self._topic = folder.removeprefix("topic=")
+        self._topic = topic
+        self._names = tuple(f"{prefix}{name}" for name in ("partition", "offset", "timestamp"))
         self._schema = schema.append(pa.field("date", pa.date32()))
         self._settings = dict(settings)
         self.name = f"{root}/{folder}"
@@ -82,6 +92,22 @@ class Delta:
                 return state
         # Old commits are removed from the log, but not what they said of the transaction.
         return None if reached is None else State(self._topic, reached, "")
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """See Table."""
+        there = pa.schema(self._there.schema().to_arrow())
+        more = [field for field in schema if field.name not in there.names]
+        for field in schema:
+            if field.name in there.names and not _same(field.type, there.field(field.name).type):
+                raise Problem(
+                    f"the Delta table {self.name} has {field.name} as {there.field(field.name).type}, and Delta cannot change"
+                    f" that to {field.type}"
+                )
+        if more:
+            self._there.alter.add_columns(
+                list(Schema.from_arrow(pa.schema(more)).fields),
+            )
+            self._there.update_incremental()
 
     def files(self) -> set[str]:
         """See Table."""
@@ -151,7 +177,7 @@ class Delta:
             "minValues": (file.first_offset, file.first_timestamp_ms),
             "maxValues": (file.last_offset, file.last_timestamp_ms),
         }
-        names = ("partition", "offset", "timestamp")
+        names = self._names
         statistics = {
             "numRecords": file.rows,
             **{
@@ -195,6 +221,12 @@ class Delta:
     def close(self) -> None:
         """See Table."""
         self._table = None
+
+
+def _same(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether Delta stores both in the same way: names of elements and sizes of offsets do not matter."""
+    kinds = [Schema.from_arrow(pa.schema([pa.field("x", kind)])).to_json() for kind in (one, other)]
+    return bool(kinds[0] == kinds[1])
 
 
 def _day(path: str) -> str:

@@ -5,31 +5,48 @@ from __future__ import annotations
 import re
 import time
 from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ..manifest import Archive
+from ..manifest import Archive, ArchiveFile
 from ..options import topic_names
 from ..problems import Problem
-from .changes import change
-from .options import formats
+from ..schemas.values import ValueSchema
+from .changes import Added, Change, change
+from .derived import KINDS, Work, columns_of, derive, derived
+from .options import formats, value_schemas
 from .place import Place
 from .tables import Conflict, Table
 
 #: Says which formats an archive has tables of: one empty file for each.
 MARKS = "_tables"
+#: Makes something of each item.
+Run = Callable[[Callable[[Work], ArchiveFile | None], Sequence[Work]], list[ArchiveFile | None]]
 #: How often another's commit may come first.
 TRIES = 10
+
+
+def _in_turn(
+    make: Callable[[Work], ArchiveFile | None], work: Sequence[Work]
+) -> list[ArchiveFile | None]:
+    return [make(one) for one in work]
 
 
 class Follower:
     """The tables of an archive's topics, in the formats asked for; does nothing where none is."""
 
-    def __init__(self, archive: Archive, options: Namespace) -> None:
-        """Raises WrongCall for a format whose package is not installed."""
+    def __init__(self, archive: Archive, options: Namespace, run: Run = _in_turn) -> None:
+        """`run` makes files of values: here, one after the other, or as tasks of Spark.
+
+        Raises WrongCall for a format whose package is not installed, and for a wrong schema.
+        """
         self._archive = archive
         self._options = options
         self.formats = formats(options)
         self._place = Place(archive, options)
-        self._tables: dict[tuple[str, str], Table] = {}
+        self._schemas = value_schemas(options)
+        self._run = run
+        self._tables: dict[tuple[str, str, str], Table] = {}
 
     def follow(self) -> int:
         """Bring every table up to date; returns how many commits that took.
@@ -42,11 +59,15 @@ class Follower:
         self._archive.refresh()
         topics = sorted({entry.topic for entry in self._archive.entries()})
         return sum(
-            self._follow(format, topic)
+            self._follow(format, topic, kind)
             for topic in topics
             if self._is_chosen(topic)
             for format in self.formats
+            for kind in ("", *(KINDS if self._schema_of(topic) else ()))
         )
+
+    def _schema_of(self, topic: str) -> ValueSchema | None:
+        return self._schemas.get(topic, self._schemas.get(None))
 
     def _is_chosen(self, topic: str) -> bool:
         names, pattern = topic_names(self._options), self._options.topics_pattern
@@ -54,19 +75,33 @@ class Follower:
             return re.fullmatch(pattern, topic) is not None
         return not names or topic in names
 
-    def _follow(self, format: str, topic: str) -> int:
-        key = format, topic
+    def _follow(self, format: str, topic: str, kind: str) -> int:
+        schema = self._schema_of(topic)
+        columns = columns_of(kind, schema) if kind and schema else None
+        key = format, topic, kind
         if key not in self._tables:
             self._archive.storage.create(f"{MARKS}/{format}", b"")
-            self._tables[key] = self._place.table(format, topic)
+            self._tables[key] = self._place.table(format, topic, kind, columns)
         table = self._tables[key]
         for _ in range(TRIES):
             table.open(create=True)
             self._archive.refresh()
-            wanted = change(self._archive, topic, table.state(), table.files, table.name)
+            state = table.state()
+            wanted = change(
+                self._archive,
+                topic,
+                state,
+                table.files,
+                table.name,
+                lambda path: derived(path, kind, format) if kind else path,
+            )
             if wanted is None:
                 return 0
             try:
+                if columns is not None and schema is not None:
+                    if state is not None and state.schema != schema.text:
+                        table.evolve(columns)
+                    wanted = self._derived(wanted, kind, format, schema)
                 table.commit(wanted)
                 return 1
             except Conflict as error:
@@ -74,6 +109,22 @@ class Follower:
         raise Problem(
             f"{reason}: other commits came first {TRIES} times; run the same command again"
         )
+
+    def _derived(self, wanted: Change, kind: str, format: str, schema: ValueSchema) -> Change:
+        """The change of a table of values or dead letters, whose files are made now."""
+        settings = self._place.settings
+        compression = getattr(self._options, "compression", "zstd")
+        work = [
+            Work(self._archive.path, one.file, kind, format, schema, settings, compression)
+            for one in wanted.added
+        ]
+        made = self._run(derive, work)
+        added = [
+            Added(one.partition, file)
+            for one, file in zip(wanted.added, made, strict=True)
+            if file is not None
+        ]
+        return replace(wanted, state=replace(wanted.state, schema=schema.text), added=tuple(added))
 
     def check_all(self) -> None:
         """Raises Problem if the archive has tables of a format that was not asked for: they would keep what is replaced."""
@@ -90,6 +141,12 @@ class Follower:
         marks = self._marks()
         topic = path.partition("/")[0].removeprefix("topic=")
         return not marks or (marks <= set(self.formats) and self._is_chosen(topic))
+
+    def forget(self, path: str) -> None:
+        """Delete what was made of a file of the archive that is deleted, too."""
+        for format in self._marks():
+            for kind in KINDS:
+                self._archive.storage.delete(derived(path, kind, format))
 
     def expire(self, keep_ms: int) -> int:
         """Forget states of the tables from more than `keep_ms` ago; returns how many."""

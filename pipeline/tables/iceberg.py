@@ -21,6 +21,7 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
@@ -100,6 +101,16 @@ class Iceberg:
         """See Table."""
         text = self._there.properties.get(STATE)
         return None if text is None else State.of(text, self.name)
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """See Table."""
+        try:
+            with self._there.update_schema() as work:
+                work.union_by_name(schema)
+        except (ValidationError, ValueError, TypeError) as error:
+            raise Problem(
+                f"the columns of the table {self.name} cannot be changed: {error}"
+            ) from error
 
     def files(self) -> set[str]:
         """See Table."""

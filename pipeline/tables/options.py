@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from ..options import key_value
 from ..problems import WrongCall
+
+if TYPE_CHECKING:
+    from ..schemas.values import ValueSchema
 
 #: Format -> the package that writes it, and the extra of kwire that installs it.
 FORMATS = {"iceberg": "pyiceberg", "delta": "deltalake"}
@@ -43,6 +48,44 @@ def add_tables(parser: ArgumentParser, what: str, *, several: bool = True) -> No
         default="kwire",
         help="namespace of Iceberg's tables, whose names are those of the topics (default: %(default)s)",
     )
+
+
+def add_values(parser: ArgumentParser) -> None:
+    """`--value-schema` and `--value-framing`."""
+    parser.add_argument(
+        "--value-schema",
+        dest="value_schemas",
+        metavar="[TOPIC=]SCHEMA|@FILE",
+        action="append",
+        default=[],
+        help="--table: also tables of the values' columns (DDL, JSON Schema or Avro), and of those that do not fit; repeatable",
+    )
+    parser.add_argument(
+        "--value-framing",
+        choices=("none", "confluent"),
+        default="none",
+        help="--value-schema: whether values begin with the number of a schema (default: %(default)s)",
+    )
+
+
+def value_schemas(options: Namespace) -> dict[str | None, ValueSchema]:
+    """Topic -> the schema of its values; None stands for every other topic. Raises WrongCall."""
+    found: dict[str | None, ValueSchema] = {}
+    for text in getattr(options, "value_schemas", ()):
+        if not formats(options):
+            raise WrongCall("--value-schema is for --table")
+        named = re.match(r"([a-zA-Z0-9._-]+)=", text)
+        topic = None if named is None else named[1]
+        if topic in found:
+            raise WrongCall(f"--value-schema: two schemas for {topic or 'every topic'}")
+        from ..schemas.values import read_value_schema
+
+        found[topic] = read_value_schema(
+            text if named is None else text[named.end() :],
+            "--value-schema",
+            framed=options.value_framing == "confluent",
+        )
+    return found
 
 
 def formats(options: Namespace) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..manifest import Archive
 from ..problems import Problem, WrongCall
 from ..storage import is_local
+from .stores import for_delta, for_iceberg, store_settings
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -26,18 +26,27 @@ class Place:
         self._archive = archive
         self._options = options
         self._catalog: Catalog | None = None
+        self._settings: dict[str, str] | None = None
 
-    def table(self, format: str, topic: str) -> Table:
-        """The table of a topic with the archive's files; it need not exist yet."""
-        folder = f"topic={topic}"
+    def table(self, format: str, topic: str, kind: str = "", schema: pa.Schema = None) -> Table:
+        """The table of a topic; it need not exist yet.
+
+        Its files are the archive's own, or those of `derived.VALUES` or `DEAD_LETTERS` with these columns.
+        """
+        columns = raw_schema() if schema is None else schema
+        folder = f"{kind}/{format}/{topic}" if kind else f"topic={topic}"
+        prefix = "_" if "_offset" in columns.names else ""
         if format == "delta":
             from .delta import Delta
 
-            return Delta(self._archive.path, folder, raw_schema(), self._delta_settings())
+            settings = for_delta(self.settings)
+            return Delta(self._archive.path, folder, topic, columns, settings, prefix)
         from .iceberg import Iceberg
 
-        identifier = (*self._options.namespace.split("."), topic)
-        return Iceberg(self.catalog(), identifier, self._uri(), topic, raw_schema())
+        identifier = (*self._options.namespace.split("."), f"{topic}{kind}")
+        day_of = f"{prefix}timestamp"
+        location = f"{kind}/{topic}" if kind else topic
+        return Iceberg(self.catalog(), identifier, self._uri(), location, columns, day_of)
 
     def topics(self, format: str) -> list[str]:
         """The topics that have a table of a format, as far as its place or catalog lists them."""
@@ -55,8 +64,12 @@ class Place:
         path = self._archive.path
         return f"file://{path}" if is_local(path) and not path.startswith("file:") else path
 
-    def _delta_settings(self) -> Mapping[str, str]:
-        return {}
+    @property
+    def settings(self) -> dict[str, str]:
+        """How to reach the archive's object store (`stores.store_settings`)."""
+        if self._settings is None:
+            self._settings = store_settings(self._archive.path)
+        return self._settings
 
     def catalog(self) -> Catalog:
         """Iceberg's catalog. Raises WrongCall or Problem for one that cannot be used."""
@@ -73,7 +86,8 @@ class Place:
                     )
                 settings = {"type": "sql", "uri": f"sqlite:///{path}/{CATALOG}"}
             try:
-                self._catalog = load_catalog(name or "kwire", **settings)
+                access = for_iceberg(self.settings)
+                self._catalog = load_catalog(name or "kwire", **{**access, **settings})
             except Exception as error:
                 raise Problem(f"Iceberg's catalog cannot be used: {error}") from error
         return self._catalog

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .changes import Change, State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Conflict(Exception):
@@ -45,6 +48,9 @@ class Table(Protocol):
 
     def state(self) -> State | None:
         """What the table says of the archive's commits; None if nothing was committed yet."""
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """Add the columns that the table lacks, and widen types that can be. Raises Problem for other changes."""
 
     def files(self) -> set[str]:
         """The paths of its files, relative to the archive."""

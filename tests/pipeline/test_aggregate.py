@@ -555,7 +555,7 @@ def test_malformed_record_without_place_for_it_holds_its_batch_back(room: Room) 
 
 def test_times_are_read_in_the_unit_asked_for_or_as_they_are_written(spark: SparkSession) -> None:
     from kwire.pipeline.aggregates.records import make_format, parse
-    from kwire.pipeline.aggregates.schema import read_schema
+    from kwire.pipeline.schemas.schema import read_schema
 
     moment = START_MS + 123
 

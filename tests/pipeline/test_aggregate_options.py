@@ -15,15 +15,15 @@ from pyspark.sql.types import LongType, MapType, StringType, StructType, Timesta
 
 from kwire.pipeline.aggregate import check_options, plan, run
 from kwire.pipeline.aggregates.batches import OWNER, check_owner, watermark_ms
-from kwire.pipeline.aggregates.ddl import WORDS, DdlError, read_ddl
 from kwire.pipeline.aggregates.defaults import SCHEMAS
 from kwire.pipeline.aggregates.java_syntax import check_time_format, group_numbers
 from kwire.pipeline.aggregates.kinds import percentile_name
 from kwire.pipeline.aggregates.records import named_groups
-from kwire.pipeline.aggregates.schema import read_schema
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.main import make_parser
 from kwire.pipeline.problems import Problem, WrongCall
+from kwire.pipeline.schemas.ddl import WORDS, DdlError, read_ddl
+from kwire.pipeline.schemas.schema import read_schema
 from kwire.pipeline.storage import open_storage
 
 from ..support.broker_process import BrokerProcess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +30,8 @@ def options_of(*formats: str, **more: object) -> Namespace:
         "namespace": "kwire",
         "topics": [],
         "topics_pattern": None,
+        "value_schemas": [],
+        "value_framing": "none",
     }
     return Namespace(**{**known, **more})
 
@@ -42,21 +44,26 @@ def add_batch(
     partition: int = 0,
     batch: int = 0,
     start_ms: int = EVENING_MS,
+    values: Sequence[bytes | None] = (),
 ) -> Entry:
-    """Archive one batch of records as the job does; its timestamps are of one hour."""
+    """Archive one batch of records as the job does; its timestamps are of one hour.
+
+    `values` are those of the first records.
+    """
     archive = Archive(path)
     archive.create()
     first = archive.ends().get((topic, partition), 0)
     numbers = range(first, first + count)
-    columns = {
+    columns: dict[str, list[object]] = {
         "key": [None if n % 7 == 0 else b"k%d" % (n % 13) for n in numbers],
         "value": [None if n % 11 == 0 else b"value %d" % n for n in numbers],
         "partition": [partition] * count,
-        "offset": list(numbers),
+        "offset": [*numbers],
         "timestamp": [(start_ms + n % 50) * 1000 for n in numbers],
         "timestampType": [0] * count,
         "headers": [[{"key": "h", "value": b"\0"}] if n % 3 == 0 else None for n in numbers],
     }
+    columns["value"][: len(values)] = values
     table = pa.table(columns, schema=raw_schema())
     day = "2026-01-02/hour=23" if start_ms == EVENING_MS else "2026-01-03/hour=23"
     last = first + count - 1
@@ -71,9 +78,9 @@ def add_batch(
     return entry
 
 
-def follow(path: Path, *formats: str) -> int:
+def follow(path: Path, *formats: str, **options: object) -> int:
     """Bring the tables up to date; returns how many commits that took."""
-    follower = Follower(Archive(path), options_of(*formats))
+    follower = Follower(Archive(path), options_of(*formats, **options))
     try:
         return follower.follow()
     finally:
@@ -82,15 +89,22 @@ def follow(path: Path, *formats: str) -> int:
 
 def in_table(path: Path, format: str, topic: str = "orders") -> list[Record]:
     """What a table has, as its own library reads it."""
+    return sorted(records_of(topic, rows_of_table(path, format, topic)))
+
+
+def rows_of_table(path: Path, format: str, topic: str, kind: str = "") -> list[dict[str, object]]:
+    """The rows of a table, or of that of a topic's values or dead letters."""
     if format == "delta":
-        rows = DeltaTable(path / f"topic={topic}").to_pyarrow_table().to_pylist()
+        folder = f"{kind}/delta/{topic}" if kind else f"topic={topic}"
+        table = DeltaTable(path / folder).to_pyarrow_table()
     else:
         place = Place(Archive(path), options_of())
         try:
-            rows = place.catalog().load_table(("kwire", topic)).scan().to_arrow().to_pylist()
+            table = place.catalog().load_table(("kwire", f"{topic}{kind}")).scan().to_arrow()
         finally:
             place.close()
-    return sorted(records_of(topic, rows))
+    rows: list[dict[str, object]] = table.to_pylist()
+    return rows
 
 
 def ranges_of(path: Path, format: str, topic: str = "orders") -> list[dict[str, list[int]]]:

@@ -52,7 +52,7 @@ def read_schema(text: str | None, file: Path | None, default: str) -> StructType
     given = (text if text is not None else default).strip()
     if not given:
         raise WrongCall(f"{where}: no columns")
-    schema = _schema_of(given, where)
+    schema = schema_of(given, where)
     if not schema.fields:
         raise WrongCall(f"{where}: no columns")
     names = [field.name.lower() for field in schema.fields]
@@ -64,7 +64,8 @@ def read_schema(text: str | None, file: Path | None, default: str) -> StructType
     return schema
 
 
-def _schema_of(text: str, where: str) -> StructType:
+def schema_of(text: str, where: str) -> StructType:
+    """The columns that a text in any of the forms gives; `where` is said of mistakes. Raises WrongCall."""
     if text.startswith("{"):
         try:
             tree = json.loads(text)

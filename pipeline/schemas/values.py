@@ -1,0 +1,375 @@
+"""Parses records' values into columns: JSON by Spark's DDL or a JSON Schema, Avro by its own schema.
+
+A value that does not fit is not guessed at: the record is a dead letter, with the reason. A record without a value has none of
+the columns, unless one is required.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from ..problems import WrongCall
+from .schema import schema_of
+
+#: Bytes that Confluent's serializers write before a value: 0, and the number of a schema in a registry.
+FRAME = 5
+
+_PLAIN: dict[type[spark.DataType], pa.DataType] = {
+    spark.BooleanType: pa.bool_(),
+    spark.ByteType: pa.int32(),
+    spark.ShortType: pa.int32(),
+    spark.IntegerType: pa.int32(),
+    spark.LongType: pa.int64(),
+    spark.FloatType: pa.float32(),
+    spark.DoubleType: pa.float64(),
+    spark.StringType: pa.string(),
+    spark.CharType: pa.string(),
+    spark.VarcharType: pa.string(),
+    spark.BinaryType: pa.binary(),
+    spark.DateType: pa.date32(),
+    spark.TimestampType: pa.timestamp("us", "UTC"),
+    spark.TimestampNTZType: pa.timestamp("us"),
+}
+_AVRO: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "enum": pa.string(),
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+
+
+class Misfit(ValueError):
+    """A value does not fit the schema; says where and why."""
+
+
+@dataclass(frozen=True)
+class ValueSchema:
+    """The columns of one topic's values; `avro` is the parsed Avro schema, None for JSON."""
+
+    columns: pa.Schema
+    avro: Any = None
+    framed: bool = False
+
+    @property
+    def text(self) -> str:
+        """The columns, for comparison."""
+        return ", ".join(f"{field.name} {field.type}" for field in self.columns)
+
+    def parse(self, value: bytes | None) -> dict[str, Any]:
+        """The columns of one value. Raises Misfit."""
+        if value is None:
+            row: dict[str, Any] = {}
+        else:
+            if self.framed:
+                if len(value) < FRAME or value[0]:
+                    raise Misfit("the value does not begin with 0 and the number of a schema")
+                value = value[FRAME:]
+            row = self._decoded(value)
+        return {field.name: _fit(row.get(field.name), field, field.name) for field in self.columns}
+
+    def _decoded(self, value: bytes) -> dict[str, Any]:
+        try:
+            if self.avro is not None:
+                import fastavro
+
+                reader = io.BytesIO(value)
+                found = fastavro.schemaless_reader(reader, self.avro, None)
+                if left := len(value) - reader.tell():
+                    raise Misfit(f"{left} bytes are left after the value")
+            else:
+                found = json.loads(value, parse_float=Decimal)
+        except Misfit:
+            raise
+        except Exception as error:
+            form = "JSON" if self.avro is None else "Avro"
+            raise Misfit(f"not {form} of this schema: {type(error).__name__}: {error}") from error
+        if not isinstance(found, dict):
+            raise Misfit("not an object")
+        return found
+
+
+def parse_all(
+    values: Iterable[bytes | None], schema: ValueSchema
+) -> tuple[pa.Table, list[int], list[tuple[int, str]]]:
+    """(the columns of the values that fit, the numbers of these, the numbers of the others with the reason)."""
+    rows: list[dict[str, Any]] = []
+    good: list[int] = []
+    bad: list[tuple[int, str]] = []
+    for number, value in enumerate(values):
+        try:
+            rows.append(schema.parse(value))
+            good.append(number)
+        except Misfit as error:
+            bad.append((number, str(error)))
+    nullable = pa.schema([field.with_nullable(True) for field in schema.columns])
+    return pa.Table.from_pylist(rows, schema=nullable), good, bad
+
+
+def _fit(value: Any, field: pa.Field, where: str) -> Any:
+    """A value as the type of a column has it. Raises Misfit."""
+    if value is None:
+        if not field.nullable:
+            raise Misfit(f"{where} is missing")
+        return None
+    kind = field.type
+    if pa.types.is_struct(kind):
+        _must(isinstance(value, dict), value, where, kind)
+        return {
+            kind.field(i).name: _fit(
+                value.get(kind.field(i).name), kind.field(i), f"{where}.{kind.field(i).name}"
+            )
+            for i in range(kind.num_fields)
+        }
+    if pa.types.is_list(kind):
+        _must(isinstance(value, list), value, where, kind)
+        return [_fit(item, kind.value_field, f"{where}[]") for item in value]
+    if pa.types.is_map(kind):
+        _must(isinstance(value, dict), value, where, kind)
+        return [
+            (_key(key, kind, where), _fit(item, kind.item_field, f"{where}.*"))
+            for key, item in value.items()
+        ]
+    for fits, convert in _CONVERSIONS:
+        if fits(kind):
+            try:
+                return convert(value, kind)
+            except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
+                break
+    raise Misfit(f"{where}: {_shown(value)} is not {kind}")
+
+
+def _key(key: Any, kind: pa.MapType, where: str) -> Any:
+    if not pa.types.is_string(kind.key_type):
+        raise Misfit(f"{where}: the keys of a map are strings")
+    try:
+        return _text(key, kind.key_type)
+    except (ValueError, TypeError):
+        raise Misfit(f"{where}: {_shown(key)} is not string") from None
+
+
+def _must(fits: bool, value: Any, where: str, kind: pa.DataType) -> None:
+    if not fits:
+        raise Misfit(f"{where}: {_shown(value)} is not {kind}")
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if isinstance(value, Decimal) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _integer(value: Any, kind: pa.DataType) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    most = 1 << (kind.bit_width - 1)
+    if not -most <= value < most:
+        raise ValueError
+    return value
+
+
+def _number(value: Any, kind: pa.DataType) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise TypeError
+    return float(value)
+
+
+def _decimal(value: Any, kind: pa.DataType) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
+        raise TypeError
+    return pa.scalar(Decimal(value), kind).as_py()  # type: ignore[no-any-return]
+
+
+def _same(*kinds: type) -> Callable[[Any, pa.DataType], Any]:
+    def convert(value: Any, kind: pa.DataType) -> Any:
+        if not isinstance(value, kinds):
+            raise TypeError
+        return value
+
+    return convert
+
+
+def _text(value: Any, kind: pa.DataType) -> str:
+    text = str(value) if isinstance(value, uuid.UUID) else str(_same(str)(value, kind))
+    text.encode()  # JSON can have halves of surrogate pairs, which are not text
+    return text
+
+
+def _bytes(value: Any, kind: pa.DataType) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return base64.b64decode(_same(str)(value, kind), validate=True)
+
+
+def _moment(value: Any, kind: pa.DataType) -> datetime:
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    if kind.tz is None:
+        return moment.replace(tzinfo=None)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+def _day(value: Any, kind: pa.DataType) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+_CONVERSIONS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], Any]]] = (
+    (pa.types.is_boolean, _same(bool)),
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _number),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_string, _text),
+    (pa.types.is_binary, _bytes),
+    (pa.types.is_timestamp, _moment),
+    (pa.types.is_date, _day),
+)
+
+
+def read_value_schema(text: str, where: str, *, framed: bool) -> ValueSchema:
+    """The schema that a text, or a file named by `@FILE`, gives. Raises WrongCall."""
+    if text.startswith("@"):
+        where = text[1:]
+        try:
+            text = Path(where).read_text()
+        except OSError as error:
+            raise WrongCall(f"cannot read {where}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise WrongCall(f"{where} is not UTF-8") from error
+    text = text.strip()
+    if text.startswith("{") and (tree := _avro_tree(text)) is not None:
+        return ValueSchema(_avro_columns(tree, where), _avro_parsed(tree, where), framed)
+    found = schema_of(text, where)
+    names = [field.name for field in found.fields]
+    if not names or len({name.lower() for name in names}) < len(names):
+        raise WrongCall(f"{where}: no columns, or two with the same name")
+    return ValueSchema(_checked(_struct(found, where), where), None, framed)
+
+
+def _checked(schema: pa.Schema, where: str) -> pa.Schema:
+    for name in schema.names:
+        if name.startswith("_"):
+            raise WrongCall(f"{where}: {name}: names that begin with _ are the table's own")
+    return schema
+
+
+def _struct(found: spark.StructType, where: str) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(
+                field.name, _of_spark(field.dataType, f"{where}: {field.name}"), field.nullable
+            )
+            for field in found.fields
+        ]
+    )
+
+
+def _of_spark(kind: spark.DataType, where: str) -> pa.DataType:
+    if (plain := _PLAIN.get(type(kind))) is not None:
+        return plain
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, spark.ArrayType):
+        return pa.list_(_of_spark(kind.elementType, f"{where}[]"))
+    if isinstance(kind, spark.MapType):
+        return pa.map_(_of_spark(kind.keyType, where), _of_spark(kind.valueType, f"{where}.*"))
+    if isinstance(kind, spark.StructType):
+        return pa.struct(list(_struct(kind, where)))
+    raise WrongCall(f"{where}: tables have no {kind.simpleString()}")
+
+
+def _avro_tree(text: str) -> dict[str, Any] | None:
+    """The JSON of an Avro record; None for JSON of another kind."""
+    try:
+        tree = json.loads(text)
+    except ValueError:
+        return None  # the other reader says what is wrong
+    return tree if isinstance(tree, dict) and tree.get("type") == "record" else None
+
+
+def _avro_parsed(tree: dict[str, Any], where: str) -> Any:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise WrongCall(f"{where}: Avro needs fastavro: pip install fastavro") from error
+    try:
+        return fastavro.parse_schema(tree)
+    except Exception as error:
+        raise WrongCall(f"{where} is not an Avro schema: {error}") from error
+
+
+def _avro_columns(tree: dict[str, Any], where: str) -> pa.Schema:
+    try:
+        return _checked(pa.schema(list(_of_avro(tree, where, {}))), where)
+    except (KeyError, TypeError) as error:
+        raise WrongCall(f"{where} is not an Avro schema: {error!r}") from error
+
+
+def _of_avro(tree: Any, where: str, named: dict[str, pa.DataType]) -> pa.DataType:
+    """The type of an Avro schema; `named` are the records, enums and fixed that came before."""
+    if isinstance(tree, str):
+        if tree in named:
+            return named[tree]
+        if tree in _AVRO:
+            return _AVRO[tree]
+        raise WrongCall(f"{where}: unknown type {tree}")
+    if isinstance(tree, list):
+        return _of_union(tree, where, named)[0]
+    kind, logical = tree["type"], tree.get("logicalType")
+    found: pa.DataType
+    if logical == "decimal":
+        found = pa.decimal128(tree["precision"], tree.get("scale", 0))
+    elif logical in _AVRO:
+        found = _AVRO[logical]
+    elif kind == "record":
+        found = pa.struct(
+            [
+                _avro_field(field["name"], field["type"], f"{where}: {field['name']}", named)
+                for field in tree["fields"]
+            ]
+        )
+    elif kind == "fixed":
+        found = pa.binary()
+    elif kind == "array":
+        found = pa.list_(_avro_field("element", tree["items"], f"{where}[]", named))
+    elif kind == "map":
+        found = pa.map_(pa.string(), _avro_field("value", tree["values"], f"{where}.*", named))
+    else:
+        return _of_avro(kind, where, named) if kind != "enum" else _AVRO["enum"]
+    if "name" in tree:
+        named[tree["name"]] = found
+    return found
+
+
+def _avro_field(name: str, tree: Any, where: str, named: dict[str, pa.DataType]) -> pa.Field:
+    if isinstance(tree, list):
+        kind, nullable = _of_union(tree, where, named)
+        return pa.field(name, kind, nullable)
+    return pa.field(name, _of_avro(tree, where, named), nullable=False)
+
+
+def _of_union(
+    tree: list[Any], where: str, named: dict[str, pa.DataType]
+) -> tuple[pa.DataType, bool]:
+    kinds = [kind for kind in tree if kind != "null"]
+    if len(kinds) != 1:
+        raise WrongCall(f"{where}: a column has one type, or one type and null")
+    return _of_avro(kinds[0], where, named), len(kinds) < len(tree)

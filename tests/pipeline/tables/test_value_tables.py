@@ -1,0 +1,100 @@
+"""Tables of values: columns, another schema later, dead letters, and compaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline.manifest import Archive
+from kwire.pipeline.problems import Problem, WrongCall
+from kwire.pipeline.tables.derived import DEAD_LETTERS, VALUES, derived
+from kwire.pipeline.tables.follower import Follower
+from kwire.pipeline.tables.options import value_schemas
+
+from ..archive_model import archived
+from .table_model import BOTH, add_batch, follow, in_table, options_of, rows_of_table
+from .test_follow import compacted
+
+VALID = [b'{"id": 1, "name": "a"}', b'{"id": 2}', b'{"id": 3, "amount": 2.5}']
+WRONG = [b"no JSON", b'{"id": "x"}']
+
+
+def values(path: Path, format: str) -> list[tuple[object, ...]]:
+    rows = rows_of_table(path, format, "orders", VALUES)
+    return sorted(
+        (
+            row["_partition"],
+            row["_offset"],
+            *[row[name] for name in row if name[0] != "_" and name != "date"],
+        )
+        for row in rows
+    )  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("format", BOTH)
+def test_values_become_columns_and_a_new_schema_adds_some(tmp_path: Path, format: str) -> None:
+    add_batch(tmp_path, 5, values=[*VALID, *WRONG])
+    assert follow(tmp_path, format, value_schemas=["id INT, name STRING"]) == 3
+    assert values(tmp_path, format) == [(0, 0, 1, "a"), (0, 1, 2, None), (0, 2, 3, None)]
+    dead = rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)
+    assert sorted((row["offset"], row["value"], str(row["error"])[:10]) for row in dead) == [
+        (3, b"no JSON", "not JSON o"),
+        (4, b'{"id": "x"}', "id: 'x' is"),
+    ]
+    # Every record is in one of both, and in the table of the records as they were.
+    assert in_table(tmp_path, format) == archived(tmp_path)
+    add_batch(tmp_path, 3, batch=1, values=VALID)
+    assert follow(tmp_path, format, value_schemas=["orders=id INT, amount DOUBLE"]) == 3
+    assert values(tmp_path, format) == [
+        (0, 0, 1, "a", None),
+        (0, 1, 2, None, None),
+        (0, 2, 3, None, None),
+        (0, 5, 1, None, None),
+        (0, 6, 2, None, None),
+        (0, 7, 3, None, 2.5),
+    ]
+    assert follow(tmp_path, format, value_schemas=["orders=id INT, amount DOUBLE"]) == 0
+    # A type that cannot become another.
+    add_batch(tmp_path, 1, batch=2, values=[b'{"id": true}'])
+    with pytest.raises(Problem, match="cannot"):
+        follow(tmp_path, format, value_schemas=["id BOOLEAN"])
+
+
+@pytest.mark.parametrize("format", BOTH)
+def test_compaction_makes_the_files_of_values_anew(tmp_path: Path, format: str) -> None:
+    given = {"value_schemas": ["id BIGINT"]}
+    for number in range(2):
+        add_batch(tmp_path, 5, batch=number, values=[*VALID, *WRONG])
+        follow(tmp_path, format, **given)
+    before = values(tmp_path, format)
+    old = compacted(tmp_path)
+    follower = Follower(Archive(tmp_path), options_of(format, **given))
+    assert follower.follow() == 3
+    for entry in old:
+        for file in entry.files:
+            assert (tmp_path / derived(file.path, VALUES, format)).exists()
+            follower.forget(file.path)
+            assert not (tmp_path / derived(file.path, VALUES, format)).exists()
+    follower.close()
+    assert values(tmp_path, format) == before
+    assert len(rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)) == 4
+
+
+def test_only_topics_with_a_schema_have_tables_of_values(tmp_path: Path) -> None:
+    add_batch(tmp_path, 3, values=VALID)
+    add_batch(tmp_path, 3, topic="others", batch=1)
+    assert follow(tmp_path, "delta", value_schemas=["orders=id INT"]) == 4
+    assert not (tmp_path / VALUES / "delta" / "others").exists()
+
+
+def test_wrong_calls_are_told() -> None:
+    for given, formats, why in (
+        (["id INT", "id INT"], BOTH, "two schemas for every topic"),
+        (["a=id INT", "a=id INT"], BOTH, "two schemas for a"),
+        (["id NOTHING"], BOTH, "is not a type"),
+    ):
+        with pytest.raises(WrongCall, match=why):
+            value_schemas(options_of(*formats, value_schemas=given))
+    with pytest.raises(WrongCall, match="is for --table"):
+        value_schemas(options_of(value_schemas=["id INT"], table=[]))
