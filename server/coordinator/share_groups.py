@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 from kwire.messages import share_group_describe as described_share_group
@@ -38,7 +38,10 @@ from .share.rows import (
 )
 
 if TYPE_CHECKING:
-    from .group_coordinator import GroupCoordinator
+    from ..metadata.image import MetadataImage
+    from .group.shard import GroupShard
+    from .result import Result
+    from .runtime import CoordinatorRuntime
     from .share_persister import SharePersister
 
 #: For how many share partitions the persister is asked in one step.
@@ -48,7 +51,22 @@ LatestOffsetsOf = Callable[
     [Iterable[TopicPartition]], Awaitable[dict[TopicPartition, int | ErrorCode]]
 ]
 
-R = TypeVar("R", bound=StateOutcome)
+
+class Groups(Protocol):
+    """The group coordinator, as far as share groups need it."""
+
+    runtime: CoordinatorRuntime[GroupShard]
+    image: Callable[[], MetadataImage]
+
+    def find(self, group_id: str, may_be_empty: bool = False) -> tuple[int, ErrorCode | GroupShard]:
+        """Return a group's partition and its shard, or why it cannot be served."""
+        ...
+
+    def hand_over(
+        self, partition: int, operation: Callable[[GroupShard, int], Result[Any]]
+    ) -> None:
+        """Run an operation that nobody waits for, unless another broker coordinates the partition now."""
+        ...
 
 
 class ShareOffset(NamedTuple):
@@ -89,7 +107,7 @@ class ShareGroupRequests:
 
     def __init__(
         self,
-        groups: GroupCoordinator,
+        groups: Groups,
         persister: SharePersister | None,
         latest_offsets: LatestOffsetsOf = no_latest_offsets,
     ) -> None:
