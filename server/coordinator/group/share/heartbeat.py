@@ -43,7 +43,7 @@ MOST_NAMES = 10_000
 
 #: How many topics, and partitions of these, the members of a group read at most: they are in one record.
 MOST_TOPICS = 10_000
-MOST_PARTITIONS = 50_000
+MOST_PARTITIONS = 20_000
 
 
 def check_request(request: ShareGroupHeartbeatRequest) -> None:

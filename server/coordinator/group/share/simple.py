@@ -67,7 +67,7 @@ def assign_simple(given: SharingInput) -> Steps[dict[str, Partitions]]:
         sharing = _Sharing(members)
         sharing.drop_others(topics)
         everybody = range(len(members))
-        yield from sharing.assign(topics, everybody, given.partitions, _hash_of_key)
+        yield from sharing.assign(topics, everybody, given.partitions, hash_of_key)
     else:
         readers: dict[bytes, list[int]] = {}
         for index, member in enumerate(members):
@@ -84,7 +84,7 @@ def assign_simple(given: SharingInput) -> Steps[dict[str, Partitions]]:
     return {member_id: sharing.assignment(index) for index, member_id in enumerate(given.members)}
 
 
-def _hash_of_key(key: Key) -> int:
+def hash_of_key(key: Key) -> int:
     """Hash a TopicIdPartition, a record of Java."""
     return 31 * hash_of_uuid(key[0]) + key[1]
 

@@ -1,0 +1,309 @@
+"""Which share partitions get, have and lose a state.
+
+The scenarios of GroupMetadataManagerTest and GroupCoordinatorServiceTest (Apache Kafka 4.3) that the comments name; what
+the persister is asked for is in tests/handlers/test_share_groups.py.
+"""
+
+from __future__ import annotations
+
+from time import process_time
+from typing import Any
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from server.coordinator.group.share.heartbeat import MOST_PARTITIONS
+from server.coordinator.group.share.records import NamedPartitions, StatePartitions
+from server.coordinator.share.rows import StateOutcome
+from server.metadata.image import MetadataImage
+from tests.coordinator.consumer_group.group_machine import topic, topic_id
+from tests.coordinator.machine import GROUP
+from tests.coordinator.share_group.group_machine import RETRY_MS, ShareMachine, name
+
+FOO, BAR = topic_id("foo"), topic_id("bar")
+SIX, THREE = frozenset(range(6)), frozenset(range(3))
+#: No turn of the loop takes longer, even if the machine is busy.
+TURN_S = 0.05
+
+
+@pytest.fixture
+def machine() -> ShareMachine:
+    return ShareMachine()
+
+
+def states(machine: ShareMachine) -> StatePartitions:
+    found = machine.share.states
+    assert found is not None
+    return found
+
+
+def begin_deletion(machine: ShareMachine, *names: str) -> Any:
+    token = machine.token()
+    if names:
+        out = machine.shard.share.begin_deleting_offsets(GROUP, names, token, machine.now)
+    else:
+        out = machine.shard.share.begin_deleting_group(GROUP, token, machine.now)
+    machine.apply(out)
+    return machine.answers[token]
+
+
+def end_deletion(machine: ShareMachine, *topic_ids: bytes) -> None:
+    token = machine.token()
+    machine.apply(machine.shard.share.offsets_deleted(GROUP, topic_ids, token, machine.now))
+    assert machine.answers[token] is ErrorCode.NONE
+
+
+def alter(machine: ShareMachine, **topics: list[int]) -> Any:
+    token = machine.token()
+    request = AlterShareGroupOffsetsRequest(
+        group_id=GROUP,
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=each,
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=9)
+                    for number in numbers
+                ],
+            )
+            for each, numbers in topics.items()
+        ],
+    )
+    machine.apply(machine.shard.share.alter_offsets(request, token, machine.now))
+    return machine.answers[token]
+
+
+def with_states(machine: ShareMachine, *names: str) -> None:
+    """Let a member that reads topics come and go."""
+    machine.share_beat("a", 0, *names)
+    machine.settle("a")
+    machine.share_beat("a", -1)
+
+
+def rows(of: Any) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in of:
+        found.setdefault(name(row.topic_id), []).append(row.partition)
+    return found
+
+
+# testShareGroupHeartbeatPersisterRequestWithInitializing, testShareGroupInitializeSuccess
+
+
+def test_states_that_were_asked_for_lately_are_not_asked_for_again(machine: ShareMachine) -> None:
+    machine.hold_effects = True
+    machine.share_beat("a", 0, "foo")
+    assert states(machine) == StatePartitions({FOO: NamedPartitions("foo", SIX)}, {}, {})
+    machine.advance(RETRY_MS - 1)
+    machine.share_beat("a", 2)
+    assert len(machine.effects) == 1
+    machine.share_beat("b", 0, "bar")
+    assert len(machine.effects) == 2
+    assert states(machine).initializing == {
+        FOO: NamedPartitions("foo", SIX),
+        BAR: NamedPartitions("bar", THREE),
+    }
+    machine.advance(RETRY_MS - 1)
+    machine.share_beat("a", 2)
+    assert len(machine.effects) == 2
+    machine.advance(1)
+    machine.share_beat("a", 2)
+    assert {name(row.topic_id) for row in machine.effects[2].rows} == {"foo", "bar"}
+    machine.work(machine.effects.pop(0))
+    assert states(machine).initialized == {FOO: NamedPartitions("foo", SIX)}
+    assert states(machine).initializing == {BAR: NamedPartitions("bar", THREE)}
+
+
+# testShareGroupInitializeEmptyMap
+
+
+def test_answers_without_rows_or_for_a_group_that_is_gone_change_nothing(
+    machine: ShareMachine,
+) -> None:
+    machine.apply(machine.shard.share.states_made(GROUP, [], machine.now))
+    row = StateOutcome(FOO, 0)
+    machine.apply(machine.shard.share.states_made(GROUP, [row], machine.now))
+    assert (machine.log, machine.shard.groups) == ([], {})
+
+
+def test_states_that_were_refused_are_asked_for_with_the_next_heartbeat(
+    machine: ShareMachine,
+) -> None:
+    machine.state_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    machine.share_beat("a", 0, "foo")
+    assert states(machine) == StatePartitions()
+    machine.state_error = ErrorCode.NONE
+    machine.share_beat("a", 2)
+    assert len(machine.asked) == 2
+    assert states(machine).initialized == {FOO: NamedPartitions("foo", SIX)}
+
+
+# testShareGroupDeleteRequestNoDeletingTopics
+
+
+def test_states_of_a_group_go_before_the_group(machine: ShareMachine) -> None:
+    with_states(machine, "foo", "bar")
+    deletion = begin_deletion(machine)
+    assert (deletion.error, rows(deletion.rows)) == (
+        ErrorCode.NONE,
+        {"foo": [0, 1, 2, 3, 4, 5], "bar": [0, 1, 2]},
+    )
+    assert states(machine) == StatePartitions({}, {}, {FOO: "foo", BAR: "bar"})
+    # testShareGroupDeleteRequestWithAlreadyDeletingTopics: a second try asks for the same
+    assert rows(begin_deletion(machine).rows) == rows(deletion.rows)
+
+
+# testShareGroupDeleteRequestWithAlreadyDeletingTopicsButNotInMetadata, ...ButMetadataIsEmpty
+
+
+def test_states_of_topics_that_are_gone_are_not_deleted_again(machine: ShareMachine) -> None:
+    with_states(machine, "foo", "bar")
+    begin_deletion(machine)
+    machine.image = MetadataImage().with_topics([topic("bar", 3)])
+    assert rows(begin_deletion(machine).rows) == {"bar": [0, 1, 2]}
+    assert states(machine).deleting == {BAR: "bar"}
+    machine.image = MetadataImage()
+    assert begin_deletion(machine).rows == ()
+    assert states(machine) == StatePartitions()
+
+
+# testSharePartitionDeleteRequestsNonEmptyShareGroup, testInitiateDeleteShareGroupOffsetsGroupNotFound, -NonEmpty...
+
+
+def test_states_of_a_group_with_members_stay(machine: ShareMachine) -> None:
+    assert begin_deletion(machine).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert begin_deletion(machine, "foo").message == f"Group {GROUP} not found."
+    machine.share_beat("a", 0, "foo")
+    since = len(machine.log)
+    assert begin_deletion(machine).error is ErrorCode.NON_EMPTY_GROUP
+    assert begin_deletion(machine, "foo").error is ErrorCode.NON_EMPTY_GROUP
+    assert alter(machine, foo=[0]).response.error_code == ErrorCode.NON_EMPTY_GROUP
+    assert len(machine.log) == since
+
+
+# testSharePartitionsEligibleForOffsetDeletionSuccess, -ContainsDeletingTopics, -ErrorTopics, -UninitializedTopics,
+# -UninitializedAndErrorTopics, testCompleteDeleteShareGroupOffsets, -EmptyResult
+
+
+def test_states_of_topics_are_deleted(machine: ShareMachine) -> None:
+    with_states(machine, "foo")
+    deletion = begin_deletion(machine, "foo", "bar", "unknown")
+    assert rows(deletion.rows) == {"foo": [0, 1, 2, 3, 4, 5]}
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert deletion.refused == (
+        ("bar", unknown, "There is no offset information to delete."),
+        ("unknown", unknown, None),
+    )
+    assert states(machine) == StatePartitions({}, {}, {FOO: "foo"})
+    assert rows(begin_deletion(machine, "foo").rows) == rows(deletion.rows)
+    end_deletion(machine, FOO)
+    assert states(machine) == StatePartitions()
+    assert begin_deletion(machine, "foo").rows == ()
+
+
+def test_group_that_never_had_states_has_none_to_delete(machine: ShareMachine) -> None:
+    machine.share_beat("a", 0, "unknown")
+    machine.share_beat("a", -1)
+    since = len(machine.log)
+    assert begin_deletion(machine, "foo").refused == ()
+    assert begin_deletion(machine).rows == ()
+    end_deletion(machine, FOO)
+    assert len(machine.log) == since
+
+
+# testShareGroupInitializingClearsCommonDeleting
+
+
+def test_topic_that_is_read_again_is_not_deleted_any_more(machine: ShareMachine) -> None:
+    with_states(machine, "foo")
+    begin_deletion(machine, "foo")
+    machine.hold_effects = True
+    machine.share_beat("a", 0, "foo")
+    assert states(machine) == StatePartitions({FOO: NamedPartitions("foo", SIX)}, {}, {})
+
+
+def test_altered_offsets_begin_in_the_epoch_of_the_group(machine: ShareMachine) -> None:
+    response, made = alter(machine, foo=[1, 7, -1], unknown=[0])
+    assert [(each.partition, each.start_offset, each.state_epoch) for each in made] == [(1, 9, 1)]
+    found = {
+        (each.topic_name, row.partition_index): row.error_code
+        for each in response.responses
+        for row in each.partitions
+    }
+    assert found == {("foo", 1): 0, ("foo", 7): 3, ("foo", -1): 3, ("unknown", 0): 3}
+    assert states(machine).initializing == {FOO: NamedPartitions("foo", frozenset({1}))}
+    assert machine.share.is_empty
+
+
+def test_alteration_of_unknown_topics_makes_no_group(machine: ShareMachine) -> None:
+    assert alter(machine, unknown=[0]).rows == ()
+    assert machine.shard.groups == {}
+
+
+# testMaybeCleanupShareGroupStateEmptyTopicIds, testMaybeCleanupShareGroupStateInitDeletedTopicsPresent
+
+
+def test_deleted_topics_are_forgotten_in_all_tables(machine: ShareMachine) -> None:
+    with_states(machine, "foo", "bar")
+    begin_deletion(machine, "bar")
+    since = len(machine.log)
+    machine.apply(machine.shard.share.topics_deleted(GROUP, {topic_id("other")}, machine.now))
+    assert len(machine.log) == since
+    machine.apply(machine.shard.share.topics_deleted(GROUP, {FOO}, machine.now))
+    assert states(machine) == StatePartitions({}, {}, {BAR: "bar"})
+    machine.apply(machine.shard.share.topics_deleted(GROUP, {BAR}, machine.now))
+    assert states(machine) == StatePartitions()
+
+
+def test_deleted_topic_is_not_counted_among_the_others(machine: ShareMachine) -> None:
+    machine.share_beat("a", 0, "foo", "bar")
+    machine.settle("a")
+    machine.image = machine.image.without_topics(["foo"])
+    machine.apply(machine.shard.share.topics_deleted(GROUP, {FOO}, machine.now))
+    machine.settle("a")
+    assert machine.has("a") == {"bar": [0, 1, 2]}
+
+
+# Cost
+
+
+def test_group_with_as_many_partitions_as_possible_takes_no_long_turn() -> None:
+    count = MOST_PARTITIONS
+    machine = ShareMachine()
+    machine.image = MetadataImage().with_topics([topic("large", count)])
+    machine.hold_effects = True
+
+    def timed(work: Any) -> float:
+        began = process_time()
+        work()
+        return process_time() - began
+
+    longest = [timed(lambda: machine.share_beat("a", 0, "large"))]
+    (effect,) = machine.effects
+    machine.effects.clear()
+    made = [StateOutcome(row.topic_id, row.partition) for row in effect.rows]
+    longest.append(
+        timed(lambda: machine.apply(machine.shard.share.states_made(GROUP, made, machine.now)))
+    )
+    longest.append(timed(lambda: machine.share_beat("a", 2)))
+    longest.append(timed(lambda: machine.share_beat("a", 2)))
+    (target,) = machine.effects
+    machine.effects.clear()
+    found: Any = None
+    while found is None:
+        began = process_time()
+        try:
+            next(target.steps)
+        except StopIteration as end:
+            found = end.value
+        longest.append(process_time() - began)
+    longest.append(
+        timed(lambda: machine.apply(machine.shard.target_assigned(target, found, machine.now)))
+    )
+    longest.append(timed(lambda: machine.share_beat("a", 2)))
+    assert machine.has("a") == {"large": list(range(count))}
+    assert max(longest) < TURN_S
