@@ -100,12 +100,11 @@ class TappedConnection:
         self._tap = tap
         self._exchanges: dict[Any, Exchange] = {}
 
-    def next_request(self) -> Any:
-        request = self.usual.next_request()
-        if request is not None:
-            exchange = self._tap.came(request, self._info)
-            if exchange is not None:
-                self._exchanges[request] = exchange
+    def request_of(self, frame: Any) -> Any:
+        request = self.usual.request_of(frame)
+        exchange = self._tap.came(request, self._info)
+        if exchange is not None:
+            self._exchanges[request] = exchange
         return request
 
     def reply(self, request: Any, parts: Sequence[Any] = ()) -> None:
