@@ -7,6 +7,18 @@ Buffer = bytes | bytearray | memoryview
 
 SOURCE: str
 
+class StructDecoder:
+    def __init__(
+        self,
+        cls: type,
+        fields: list[tuple[Any, ...]],
+        tagged: bool,
+        has_records: bool = False,
+        most: int = ...,
+        otherwise: Callable[[Any, int, int], tuple[Any, int]] | None = None,
+    ) -> None: ...
+    def decode(self, buffer: Buffer, pos: int, end: int) -> tuple[Any, int]: ...
+
 class ProducePath:
     def __init__(
         self,

@@ -8,7 +8,7 @@ clients are read through pointers, each step within bounds that are checked befo
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport getenv
 from libc.string cimport memcpy
 
@@ -33,3 +33,4 @@ include "_native_produce.pxi"
 include "_native_compaction.pxi"
 include "_native_columns.pxi"
 include "_native_fetch.pxi"
+include "_native_messages.pxi"

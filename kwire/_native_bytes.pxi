@@ -66,3 +66,25 @@ cdef inline bint skip(const uint8_t** at, const uint8_t* end, int32_t size) noex
             return False
         at[0] += size
     return True
+
+
+cdef inline bint read_length(const uint8_t** at, const uint8_t* end, bint compact, int width, int64_t* value) noexcept nogil:
+    """Read a length or count of `width` bytes, or a compact one, -1 for null; false where the bytes end, or it does not."""
+    cdef const uint8_t* p = at[0]
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    if not compact:
+        if end - p < width:
+            return False
+        value[0] = big_endian(p, width)
+        at[0] = p + width
+        return True
+    while p < end and shift <= 28:
+        raw |= <uint64_t>(p[0] & 0x7F) << shift
+        if p[0] < 0x80:
+            value[0] = <int64_t>raw - 1
+            at[0] = p + 1
+            return True
+        p += 1
+        shift += 7
+    return False

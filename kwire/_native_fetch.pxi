@@ -34,43 +34,19 @@ cdef struct Asked:
     int32_t max_bytes
 
 
-cdef inline bint read_length(const uint8_t** at, const uint8_t* end, bint compact, int size, int* value) noexcept nogil:
-    """Read a length or count of `size` bytes, or a compact one of at most two; false if it is null or longer."""
-    cdef const uint8_t* p = at[0]
-    if not compact:
-        if end - p < size:
-            return False
-        value[0] = <int>big_endian(p, size)
-        at[0] = p + size
-        return value[0] >= 0
-    if p >= end:
-        return False
-    value[0] = p[0] & 0x7F
-    if p[0] > 0x7F:
-        p += 1
-        if p >= end or p[0] > 0x7F:
-            return False
-        value[0] |= <int>p[0] << 7
-    at[0] = p + 1
-    value[0] -= 1
-    return value[0] >= 0
-
-
 cdef inline bint read_asked(const uint8_t** at, const uint8_t* end, bint flexible, Asked* asked) noexcept nogil:
     """Read the row of a partition."""
     cdef const uint8_t* p = at[0]
     if end - p < (33 if flexible else 28):
         return False
-    asked.partition = <int32_t>big_endian(p, 4)
-    asked.leader_epoch = <int32_t>big_endian(p + 4, 4)
+    asked.partition, asked.leader_epoch = <int32_t>big_endian(p, 4), <int32_t>big_endian(p + 4, 4)
     asked.offset = big_endian(p + 8, 8)
     p += 16
     asked.last_epoch = -1
     if flexible:
         asked.last_epoch = <int32_t>big_endian(p, 4)
         p += 4
-    asked.log_start = big_endian(p, 8)
-    asked.max_bytes = <int32_t>big_endian(p + 8, 4)
+    asked.log_start, asked.max_bytes = big_endian(p, 8), <int32_t>big_endian(p + 8, 4)
     p += 12
     if flexible:
         if p[0]:  # tagged fields
@@ -100,15 +76,15 @@ def take_fetch(frame, Py_ssize_t at, int version, dict sessions, fetched_partiti
     server/replication/fetch_session.py.
     """
     cdef Py_buffer view
+    cdef const uint8_t* start
     if not READS_ZSTD_SINCE <= version <= NEWEST_FETCH:
         return None
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     try:
         if not 0 <= at <= view.len:
             return None
-        return taken(
-            <const uint8_t*>view.buf + at, <const uint8_t*>view.buf + view.len, version, sessions, fetched_partition
-        )
+        start = <const uint8_t*>view.buf
+        return taken(start + at, start + view.len, version, sessions, fetched_partition)
     except UnicodeDecodeError:
         return None
     finally:
@@ -118,7 +94,8 @@ def take_fetch(frame, Py_ssize_t at, int version, dict sessions, fetched_partiti
 cdef taken(const uint8_t* p, const uint8_t* end, int version, dict sessions, fetched_partition):
     cdef bint flexible = version >= FETCH_FLEXIBLE_SINCE, by_id = version >= FETCH_IDS_SINCE
     cdef Asked rows[MOST_FETCHED]
-    cdef int count = 0, topics, left, size
+    cdef int64_t topics, left, size
+    cdef int count = 0
     cdef int64_t max_wait_ms, min_bytes, max_bytes, session_epoch
     cdef dict partitions
     cdef list known = []
@@ -149,7 +126,7 @@ cdef taken(const uint8_t* p, const uint8_t* end, int version, dict sessions, fet
                     return None
     else:
         partitions = {}
-    if not read_length(&p, end, flexible, 4, &topics):
+    if not read_length(&p, end, flexible, 4, &topics) or topics < 0:
         return None
     while topics:
         topics -= 1
@@ -159,11 +136,11 @@ cdef taken(const uint8_t* p, const uint8_t* end, int version, dict sessions, fet
             topic, topic_id = "", p[:16]
             p += 16
         else:
-            if not read_length(&p, end, flexible, 2, &size) or size > end - p:
+            if not read_length(&p, end, flexible, 2, &size) or not 0 <= size <= end - p:
                 return None
             topic, topic_id = PyUnicode_DecodeUTF8(<const char*>p, size, NULL), NO_ID
             p += size
-        if not read_length(&p, end, flexible, 4, &left) or left > MOST_FETCHED - count:
+        if not read_length(&p, end, flexible, 4, &left) or not 0 <= left <= MOST_FETCHED - count:
             return None
         while left:
             left -= 1
@@ -213,26 +190,8 @@ def read_partitions(
     an error. Mirrors `_read_each` of server/replication/read.py and `Partition.read`.
     """
     cdef int64_t size = 0, offset, end, committed, stable, until, next_offset, limit, length, epoch
-    cdef bint answer_now = False, one_batch = True, build = not may_wait
-    cdef list rows = []
-    cdef list waiting = []
-    if not build:
-        for key, asked in asked_of.items():
-            topic = topic_of(asked, by_id)
-            partition = partitions.get((topic, asked.partition))
-            if partition is None:
-                return None
-            log = partition.log
-            if not is_plain(partition, log, asked, leader_only):
-                return None
-            offset = asked.fetch_offset
-            if offset != <int64_t>log.log_end_offset:
-                build = True
-                waiting = []
-                break
-            waiting.append((partition, offset))
-        else:
-            return rows, 0, False, waiting
+    cdef bint answer_now = False, one_batch = True
+    cdef list rows = [], waiting = []
     for key, asked in asked_of.items():
         topic = topic_of(asked, by_id)
         partition = partitions.get((topic, asked.partition))
@@ -243,6 +202,14 @@ def read_partitions(
             return None
         offset = next_offset = asked.fetch_offset
         end = log.log_end_offset
+        if may_wait:
+            if offset != end:  # from the beginning, and with rows
+                return read_partitions(
+                    asked_of, partitions, by_id, read_committed, leader_only, budget, always_one_batch, False, no_error,
+                    result_of,
+                )
+            waiting.append((partition, offset))
+            continue
         committed = log.committed
         producers = log.producers
         stable = log.last_stable_offset if producers.ongoing or producers.unreplicated else committed
@@ -331,9 +298,7 @@ def write_rows(int version, list rows):
     cdef int counts[MOST_FETCHED]
     cdef int groups = 0, group
     cdef dict known = {}
-    cdef list names = []
-    cdef list parts = []
-    cdef list read = []
+    cdef list names = [], parts = [], read = []
     cdef bytes name
     cdef uint8_t* start
     cdef uint8_t* p
@@ -430,14 +395,8 @@ def asked_by(dict partitions):
 def as_seen(list seen):
     """Whether partitions are as they were. Mirrors `as_seen` of server/handlers/fetch_plain.py."""
     for partition, log, leads, state, committed, log_start, log_end in seen:
-        if (
-            <int64_t>log.committed != <int64_t>committed
-            or <int64_t>log.log_start_offset != <int64_t>log_start
-            or <int64_t>log.log_end_offset != <int64_t>log_end
-            or partition.state is not state
-            or partition.is_leader is not leads
-            or partition.log is not log
-            or log.offline
-        ):
+        if log.committed != committed or log.log_start_offset != log_start or log.log_end_offset != log_end or log.offline:
+            return False
+        if partition.state is not state or partition.is_leader is not leads or partition.log is not log:
             return False
     return True

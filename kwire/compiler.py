@@ -4,6 +4,9 @@ What makes them fast: adjacent fields of fixed size, and a length that follows t
 call; a length below 128 or an absent tagged field costs one comparison; no function is called per
 field.
 
+Where the native module is there, it decodes what has nothing unusual (native_decoder.py), and the functions are written when
+they are first needed.
+
 What keeps them safe: a read beyond the end raises, and a slice beyond it moves the position past the
 end, which the next read or the final comparison notices. Only counts are checked before use, because
 lists are made from them. Every failed check raises Refused, and the caller has interpreter.py find
@@ -22,6 +25,7 @@ from typing import Any
 from kwire.decoder_writer import DecoderWriter
 from kwire.encoder_writer import EncoderWriter
 from kwire.interpreter import check_version
+from kwire.native_decoder import native_decoder
 from kwire.schema import schema_of
 
 Encoder = Callable[[Any], Any]
@@ -59,9 +63,19 @@ def compile_decoder(cls: type, version: int, from_view: bool, most: int | None =
     """
     schema = schema_of(cls)
     check_version(schema, version)
-    writer = DecoderWriter(schema, version, from_view, most=most)
-    decoder: Decoder = writer.compile(writer.main(cls))
-    return decoder
+    written: Decoder | None = None
+
+    def write() -> Decoder:
+        writer = DecoderWriter(schema, version, from_view, most=most)
+        decoder: Decoder = writer.compile(writer.main(cls))
+        return decoder
+
+    def otherwise(buffer: Any, pos: int, end: int) -> tuple[Any, int]:
+        nonlocal written
+        written = written or write()
+        return written(buffer, pos, end)
+
+    return native_decoder(cls, version, most, otherwise) or write()
 
 
 def compile_steps_decoder(cls: type, version: int, from_view: bool) -> StepsDecoder:

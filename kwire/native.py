@@ -38,9 +38,12 @@ read_partitions: Callable[..., tuple[list[Any], int, bool, list[Any]] | None] | 
 write_rows: Callable[[int, list[Any]], tuple[list[Any], list[Any]] | None] | None
 asked_by: Callable[[dict[Any, Any]], list[Any]] | None
 as_seen: Callable[[list[Any]], bool] | None
+#: Decodes messages: see kwire/native_decoder.py.
+StructDecoder: Callable[..., Any] | None
 try:
     from kwire._native import (
         ProducePath,
+        StructDecoder,
         append_record_ends,
         as_seen,
         asked_by,
@@ -54,7 +57,7 @@ try:
         write_rows,
     )
 except ImportError:
-    ProducePath = None
+    ProducePath = StructDecoder = None
     walk_records = check_batch = record_heads = copy_records = append_record_ends = read_fields = (
         None
     )

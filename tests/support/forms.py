@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kwire import native
+from kwire import codec, native
 
 SOURCE = Path(native.__file__).with_name("_native.pyx")
 SOURCES = [SOURCE, *sorted(SOURCE.parent.glob("_native_*.pxi"))]
@@ -18,6 +19,8 @@ NAMES = tuple(native.__annotations__)
 #: What each form gives to those who look it up.
 NATIVE = {name: getattr(native, name) for name in NAMES}
 PURE = dict.fromkeys(NATIVE)
+#: The codecs that were compiled in each form.
+CODECS: dict[str, dict[type, Any]] = {"native": {}, "pure": {}}
 
 
 def built() -> bool:
@@ -38,8 +41,11 @@ def form(name: str) -> Iterator[None]:
     if name == "native" and not built():
         pytest.skip("kwire._native is not built here")
     before = {each: getattr(native, each) for each in NATIVE}
+    compiled = codec._codecs
     vars(native).update(NATIVE if name == "native" else PURE)
+    vars(codec)["_codecs"] = CODECS[name]
     try:
         yield
     finally:
         vars(native).update(before)
+        vars(codec)["_codecs"] = compiled

@@ -22,6 +22,7 @@ from kwire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from tests.support.forms import form
 
 
 class StoredSlice:
@@ -210,7 +211,8 @@ def test_unknown_tags_are_refused_where_they_cannot_be() -> None:
 def test_compiled_code_names_message_and_version() -> None:
     from kwire.compiler import compile_decoder
 
-    decoder: Any = compile_decoder(ProduceRequest, 9, False)
+    with form("pure"):
+        decoder: Any = compile_decoder(ProduceRequest, 9, False)
     assert decoder.__code__.co_filename == "<kwire:ProduceRequest_v9>"
 
 
