@@ -42,8 +42,26 @@ class Block(Protocol):
         ...
 
 
+class SharedBlock(Block, Protocol):
+    """The block that all connections use in turn, while none of them has it."""
+
+    #: So many bytes from its beginning have been written before.
+    warm: int
+
+    def warmed(self, end: int) -> None:
+        """Account for bytes up to `end`, which were received into it where it is."""
+        ...
+
+
 class ReceiveMemory(Protocol):
     """Where blocks come from."""
+
+    def shared(self, expected_bytes: int) -> SharedBlock | None:
+        """Return the block that `scratch` would return next, which stays where it is; None if there is none at hand.
+
+        Shape: for bytes that the caller is done with before it returns; else it calls `scratch`, which returns this block.
+        """
+        ...
 
     def scratch(self, expected_bytes: int) -> Block:
         """Return a block to receive into while nothing is known about the bytes to come."""
@@ -100,6 +118,9 @@ class PlainMemory:
     def __init__(self, scratch_bytes: int = 65536) -> None:
         self._scratch_bytes = scratch_bytes
         self._scratch: PlainBlock | None = None
+
+    def shared(self, expected_bytes: int) -> None:
+        return None
 
     def scratch(self, expected_bytes: int) -> PlainBlock:
         if self._scratch is None:
@@ -169,6 +190,21 @@ class FrameReader:
             end = self._end
         limit = block.limit(end, self._need) if self._need else SIZE_BYTES
         return block.view[end:limit] if limit > end else None
+
+    def shared_block(self) -> SharedBlock | None:
+        """Return a block for bytes that are likely to be whole frames; None if the beginning of one is held, or frames are large.
+
+        Use: receive into its view, and call `take_over` with what is left of the bytes, if anything is.
+        """
+        return None if self._block is not None else self._memory.shared(self._expected)
+
+    def take_over(self, block: SharedBlock, start: int, end: int) -> None:
+        """Go on with the bytes from start to end in the shared block, as if they had been received into `get_buffer()`."""
+        own = self._memory.scratch(0)
+        assert own is block
+        self._block = block
+        self._start, self._end, self._need = start, end, 0
+        block.filled(end)
 
     def advance(self, received_bytes: int) -> None:
         """Record how many bytes were received into the buffer."""

@@ -148,6 +148,10 @@ class FrameBlock:
             self.memory.charge(tier, end - self.charged)
             self.charged = end
 
+    def warmed(self, end: int) -> None:
+        self.memory.pooled += end - self.warm
+        self.warm = end
+
     def complete(self) -> None:
         self.memory.completed(self)
 
@@ -199,6 +203,13 @@ class FrameMemory:
         self._unseen_references = getrefcount(unseen.buffer)
 
     # -- blocks
+
+    def shared(self, expected_bytes: int) -> FrameBlock | None:
+        """Return the shared block while it rests in the pool; see kwire.framing.ReceiveMemory."""
+        if self.short or expected_bytes > SCRATCH_BYTES:
+            return None
+        free = self._pool.get(SCRATCH_BYTES)
+        return free[-1] if free else None
 
     def scratch(self, expected_bytes: int) -> FrameBlock:
         """Return the shared block, or one that the connection's next large frame fits into."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.connection import Part, RequestReceived, ServerConnection, looks_like
 from kwire.errors import WireError
-from kwire.framing import FRAME_SIZE, FrameReader, ReceiveMemory
+from kwire.framing import FRAME_SIZE, SIZE_BYTES, FrameReader, ReceiveMemory, SharedBlock
 
 from .connection_info import ConnectionInfo
 from .dispatcher import Close, Dispatcher, Later
@@ -61,6 +61,7 @@ class Session:
         "_rotation",
         "_throttle",
         "_waits",
+        "_was_at_once",
         "closed",
         "info",
         "last_active_ms",
@@ -96,6 +97,7 @@ class Session:
         self._rotation = rotation
         self._connection = ServerConnection(FrameReader(memory, limits.request_max_bytes, self))
         self._waits = 0
+        self._was_at_once = False  # whether the last request was answered natively, from its frame
         self._held = 0  # memory of what its peer has not read, when last counted
         self._overlapping = 0
         self._pending: dict[Later[Any], None] = {}
@@ -117,6 +119,63 @@ class Session:
         self.last_active_ms = self._clock.monotonic_ms()
         self._connection.frames.advance(count)
         self._process()
+
+    # -- AtOnceReceiver, called by the transport
+
+    def shared_block(self) -> SharedBlock | None:
+        """Where plain requests go that are answered where they lie; None if anything is under way."""
+        connection = self._connection
+        if not self._was_at_once or self._waits or self._held or connection.pending:
+            return None
+        return connection.frames.shared_block()
+
+    def received_at_once(self, block: SharedBlock, count: int) -> None:
+        """Answer what is plain, and leave the rest to `_process`. Does for the usual requests what that does, in fewer steps."""
+        self.last_active_ms = self._clock.monotonic_ms()
+        at_once = self._dispatcher.at_once
+        connection, rotation = self._connection, self._rotation
+        most = connection.frames.max_frame_bytes
+        left = batch = self._limits.max_batch if rotation.taken < TURN_REQUESTS else 1
+        view = block.view
+        replies: list[Part] = []
+        end = 0
+        while left and at_once is not None:
+            start = end
+            end += SIZE_BYTES + int.from_bytes(view[start : start + SIZE_BYTES], "big")
+            if end > count or count - start < SIZE_BYTES or end - start - SIZE_BYTES > most:
+                break
+            frame = view[start + SIZE_BYTES : end]
+            result = at_once(frame, self.info)
+            frame.release()
+            if result is None:
+                self._was_at_once = False
+                break
+            self.requests += 1
+            left -= 1
+            if isinstance(result, Close):
+                connection.reply_at_once(replies)
+                self._refuse(None, result)
+                return
+            replies += result
+            if end == count:
+                start = end
+                break
+        else:
+            start = end
+        if start < count:
+            connection.reply_at_once(replies)
+            connection.frames.take_over(block, start, count)
+            self._process(batch - left)
+            return
+        if count > block.warm:
+            block.warmed(count)
+        if batch - left > 1:
+            rotation.took(batch - left)
+        if replies:
+            transport = self.transport
+            transport.send(replies)
+            if transport.unsent_bytes:
+                self._hold(replies)
 
     def drained(self) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
@@ -187,14 +246,18 @@ class Session:
         """Say whether bare SASL tokens come next, instead of requests."""
         self._connection.expect_tokens(bare)
 
-    def _process(self) -> None:  # noqa: C901 - on the path of each request
-        """Take up requests that have arrived, as far as they may start, and send what is ready."""
+    def _process(self, taken: int = 0) -> None:  # noqa: C901 - on the path of each request
+        """Take up requests that have arrived, as far as they may start, and send what is ready.
+
+        Shape: so many of this turn were `taken` up before.
+        """
         connection = self._connection
         frames = connection.frames
         dispatch = self._dispatcher.dispatch
         at_once = self._dispatcher.at_once
         rotation = self._rotation
-        left = batch = self._limits.max_batch if rotation.taken < TURN_REQUESTS else 1
+        batch = self._limits.max_batch if rotation.taken < TURN_REQUESTS else 1
+        left = max(batch - taken, 1)
         try:
             while not self._waits:
                 frame = frames.next_frame()
@@ -204,6 +267,7 @@ class Session:
                 result: Sequence[Part] | Later[Any] | Close | None = None
                 if at_once is not None and not connection.pending:
                     result = at_once(frame, self.info)
+                    self._was_at_once = result is not None
                 if result is None:
                     request = connection.request_of(frame)
                     result = dispatch(request, self.info)

@@ -16,9 +16,12 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from . import platform
+
+if TYPE_CHECKING:
+    from kwire.framing import SharedBlock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,6 +87,18 @@ class Receiver(Protocol):
         ...
 
 
+class AtOnceReceiver(Receiver, Protocol):
+    """A receiver that may deal with bytes where they are received, in a block that others use, too."""
+
+    def shared_block(self) -> SharedBlock | None:
+        """A block whose view the next bytes may go into, followed by `received_at_once`; None to use `get_buffer`."""
+        ...
+
+    def received_at_once(self, block: SharedBlock, count: int) -> None:
+        """Bytes are at the beginning of the shared block; as `received`."""
+        ...
+
+
 class TlsError(OSError):
     """TLS with a peer failed; the message says why, for the log."""
 
@@ -126,6 +141,7 @@ class SocketTransport:
         "_queue",
         "_reading",
         "_receiver",
+        "_session",
         "_slice_bytes",
         "_slice_sent",
         "_sock",
@@ -143,6 +159,7 @@ class SocketTransport:
         self._fd = sock.fileno()
         self._executor = executor
         self._receiver: Receiver | None = None
+        self._session: AtOnceReceiver | None = None  # the same, if it is one
         self._queue: list[Any] = []  # a deque would take 600 bytes of each idle connection
         self._slice_bytes = 0  # bytes in the queue that are in files
         self._slice_sent = 0  # bytes sent of the slice at the head of the queue
@@ -168,6 +185,8 @@ class SocketTransport:
     def start(self, receiver: Receiver) -> None:
         """Begin to read."""
         self._receiver = receiver
+        if hasattr(receiver, "received_at_once"):
+            self._session = cast("AtOnceReceiver", receiver)
         self.resume_reading()
 
     # -- in
@@ -187,6 +206,22 @@ class SocketTransport:
     def _readable(self) -> None:
         receiver = self._receiver
         assert receiver is not None
+        session = self._session
+        if session is not None and not self._queue:
+            block = session.shared_block()
+            if block is not None:
+                try:
+                    count = self._sock.recv_into(block.view)
+                except (BlockingIOError, InterruptedError):
+                    return
+                except OSError as error:
+                    self._lost(error)
+                    return
+                if count:
+                    session.received_at_once(block, count)
+                else:
+                    self._lost(None)
+                return
         for _ in range(READS_IN_TURN):
             buffer = receiver.get_buffer()
             if buffer is None:
@@ -438,7 +473,9 @@ class SocketTransport:
         # A slice that a thread is reading is closed when it has been read.
         close_slices(queue[1:] if self._faulting else queue)
         self.unsent_bytes = self._slice_bytes = 0
-        self._receiver = None  # else each would keep the other until a collection of garbage
+        self._receiver = self._session = (
+            None  # else each would keep the other until a collection of garbage
+        )
 
     def _lost(self, error: OSError | None) -> None:
         if self.closed:

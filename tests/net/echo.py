@@ -21,7 +21,7 @@ def request(correlation_id: int, body: bytes = b"", key: int = 3, version: int =
 class Echo:
     """Answers with the body; `later` makes some answers pending, by correlation id."""
 
-    at_once = None
+    at_once: Callable[[memoryview, ConnectionInfo], Sequence[Part] | Close | None] | None = None
 
     def __init__(self, overlap: bool = False) -> None:
         self.overlap = overlap

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from kwire.connection import Part, response_frame
+from server.net.connection_info import ConnectionInfo
+from server.net.dispatcher import Close
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
 from tests.net.echo import Echo, request
@@ -38,6 +42,88 @@ def test_pipelined_requests_are_answered_in_order() -> None:
     transport, _ = connect(Echo())
     transport.receive(b"".join(request(n, b"body %d" % n) for n in range(10)))
     assert transport.frames() == [struct.pack(">i", n) + b"body %d" % n for n in range(10)]
+
+
+class AtOnce(Echo):
+    """Answers requests whose bodies begin with a lower-case letter from their frames."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.from_frames: list[int] = []
+
+    def at_once(
+        self, frame: memoryview, connection: ConnectionInfo
+    ) -> Sequence[Part] | Close | None:
+        number, body = int.from_bytes(frame[4:8], "big"), bytes(frame[14:])
+        if body == b"close":
+            return Close("asked to")
+        if not body.islower():
+            return None
+        self.from_frames.append(number)
+        return [] if body == b"silent" else response_frame(number, False, [body])
+
+
+@on_loop
+async def test_requests_are_answered_alike_from_their_frames_however_they_arrive() -> None:
+    draw = random.Random(4)
+    for _ in range(200):
+        bodies = [
+            draw.choice((b"a", b"bcd" * 50, b"silent", b"A", b"", b"e" * 70_000))
+            for _ in range(draw.randint(1, 25))
+        ]
+        data = b"".join(request(n, body) for n, body in enumerate(bodies))
+        dispatcher = AtOnce()
+        memory = FrameMemory(64 * 1024 * 1024)
+        transport, session = connect(dispatcher, NetLimits(max_batch=4), memory=memory)
+        while data:
+            size = draw.choice((len(data), len(data), 1, 40, 300, 100_000))
+            transport.receive(data[:size])
+            data = data[size:]
+        for _ in range(5):  # a few requests a turn
+            await settle()
+            transport.pump()
+        told = [struct.pack(">i", n) + body for n, body in enumerate(bodies) if body != b"silent"]
+        assert transport.frames() == told
+        assert session.requests == len(bodies)
+        assert set(dispatcher.from_frames).isdisjoint(dispatcher.seen)
+        assert sorted(dispatcher.from_frames + dispatcher.seen) == list(range(len(bodies)))
+        assert memory.used == 0
+        session.close("", None)
+        warm = sum(block.warm for blocks in memory._pool.values() for block in blocks)
+        assert memory.pooled == warm
+
+
+def test_request_that_is_answered_from_its_frame_may_close_the_connection() -> None:
+    transport, session = connect(AtOnce())
+    transport.receive(request(0, b"a"))
+    transport.receive(request(1, b"b") + request(2, b"close") + request(3, b"c"))
+    assert numbers(transport) == [0, 1]
+    assert session.closed
+
+
+def test_length_that_is_too_long_is_refused_behind_requests_that_were_answered_from_their_frames() -> (
+    None
+):
+    for length in (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\1\0"):
+        transport, session = connect(AtOnce(), NetLimits(request_max_bytes=100))
+        transport.receive(request(0, b"a"))
+        transport.receive(request(1, b"b") + length + bytes(300))
+        assert numbers(transport) == [0, 1]
+        assert session.closed
+
+
+@on_loop
+async def test_peer_that_does_not_read_has_no_more_requests_answered_from_their_frames() -> None:
+    dispatcher = AtOnce()
+    transport, _ = connect(
+        dispatcher, NetLimits(max_unsent_bytes=100), transport=MemoryTransport(room=60)
+    )
+    for number in range(10):
+        transport.receive(request(number, b"a" * 50))
+    assert len(dispatcher.from_frames) < 5
+    transport.take(10_000)
+    await settle()
+    assert numbers(transport) == list(range(10))
 
 
 def test_request_cut_anywhere_is_answered() -> None:

@@ -45,6 +45,8 @@ LIMITS = NetLimits(
     request_max_bytes=8000, max_overlapping=2, max_unsent_bytes=64, max_batch=3, idle_ms=1
 )
 CONNECTIONS = 3
+#: Where the bodies of `request` begin.
+BODY_AT = 14
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +71,8 @@ def small_memory(now_ms: int) -> FrameMemory:
 class Request(NamedTuple):
     """A request, and how it is answered.
 
-    Shape: `reply` are the sizes of the parts; None is no reply. `when` it comes: "now", "later"
+    Shape: `reply` are the sizes of the parts; None is no reply. `when` it comes: "at once" where it
+    may be answered from its frame, "now", "later"
     with nothing else meanwhile, "overlapping", or "done", a future that has its result already.
     """
 
@@ -121,7 +124,15 @@ class Connection:
         )
         self.session.transport.start(self.session)
 
-    at_once = None
+    def at_once(self, frame: memoryview, connection: ConnectionInfo) -> Sequence[Part] | None:
+        number = int.from_bytes(frame[4:8], "big")
+        asked = self.requests[number]
+        if asked.when != "at once":
+            return None
+        assert number == self.seen, "out of order"
+        self.seen += 1
+        assert len(frame) - BODY_AT == asked.body_size
+        return asked.frame(number)
 
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
@@ -132,7 +143,8 @@ class Connection:
         asked = self.requests[number]
         assert len(request.frame) - request.body_offset == asked.body_size
         assert not self.alone_is_pending()
-        if asked.when == "now":
+        assert asked.when != "at once" or self.session.pending > 1
+        if asked.when in ("now", "at once"):
             return asked.frame(number)
         future = asyncio.get_running_loop().create_future()
         if asked.when == "done":
@@ -310,9 +322,22 @@ requests = st.builds(
     Request,
     st.sampled_from([10, 0, 4500, 10, 10, 700]),
     replies,
-    st.sampled_from(["now", "later", "overlapping", "now", "later", "overlapping", "done"]),
+    st.sampled_from(["at once", "later", "overlapping", "at once", "now", "done"]),
 )
-streams = st.lists(st.lists(requests, min_size=4, max_size=12), min_size=1, max_size=CONNECTIONS)
+#: Small ones, most of which need nothing but their frame.
+usual = st.builds(
+    Request,
+    st.sampled_from([10, 0, 60]),
+    st.sampled_from([(10,), (30,), None]),
+    st.sampled_from(["at once"] * 8 + ["now", "overlapping"]),
+)
+streams = st.lists(
+    st.one_of(
+        st.lists(requests, min_size=4, max_size=12), st.lists(usual, min_size=8, max_size=24)
+    ),
+    min_size=1,
+    max_size=CONNECTIONS,
+)
 steps = weighted(
     (8, st.builds(Arrive, numbers, st.sampled_from([3000, 1, 3, 60, 200, 5000]), outcomes)),
     (2, st.builds(Readable, numbers, outcomes)),

@@ -376,6 +376,15 @@ class SimulatedTransport:
         """Deliver what has arrived, as the loop does when a socket is readable."""
         receiver = self._receiver
         while self._arrived and self._reading and receiver is not None:
+            shared_block = getattr(receiver, "shared_block", None)
+            block = None if shared_block is None or self.unsent_bytes else shared_block()
+            if block is not None:
+                count = min(len(block.view), len(self._arrived))
+                block.view[:count] = self._arrived[:count]
+                del self._arrived[:count]
+                self._taken(count)
+                receiver.received_at_once(block, count)
+                continue
             buffer = receiver.get_buffer()
             if buffer is None:
                 self.pause_reading()
