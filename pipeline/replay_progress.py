@@ -19,6 +19,8 @@ from .replay_writer import other_replay
 GROUP_S = 60.0
 #: Groups read at the same time, each with its own client.
 GROUPS = 8
+#: The most groups that are read for a line: a replay may have thousands, and each takes a client of its own.
+AT_A_TIME = 64
 #: Seconds between two lines.
 INTERVAL_S = 2.0
 
@@ -33,10 +35,32 @@ class Positions:
 
     def read(self) -> list[Position | None]:
         """What is committed for each task, None for nothing. Raises Problem for offsets that another replay committed."""
+        return list(self._read(range(len(self.tasks))).values())
+
+    def refreshed(self, known: Sequence[Position | None], turn: int) -> list[Position | None]:
+        """`known`, with what is committed now for some of the tasks that were not done. Raises Problem as `read`."""
+        return list({**dict(enumerate(known)), **self._read(self.due(known, turn))}.values())
+
+    def due(self, known: Sequence[Position | None], turn: int) -> list[int]:
+        """The tasks to look at in this turn: half of them have begun, and the others follow one another from turn to turn."""
+        left = [number for number, offsets in enumerate(self.left(known)) if offsets]
+        begun = [number for number in left if known[number] is not None]
+        others = [number for number in left if known[number] is None]
+        found = []
+        for some, count in (
+            (begun, AT_A_TIME // 2),
+            (others, AT_A_TIME - min(len(begun), AT_A_TIME // 2)),
+        ):
+            first = turn * count % len(some) if len(some) > count else 0
+            found += [*some[first:], *some[:first]][:count]
+        return found
+
+    def _read(self, numbers: Sequence[int]) -> dict[int, Position | None]:
         # For each topic, because a replay with the same name may have written to another topic.
         topics = dict.fromkeys(self._cluster.partitions(), 1)
         with ThreadPoolExecutor(GROUPS) as pool:
-            return list(pool.map(lambda task: self._position(task, topics), self.tasks))
+            found = pool.map(lambda number: self._position(self.tasks[number], topics), numbers)
+            return dict(zip(numbers, found, strict=True))
 
     def _position(self, task: Task, topics: Mapping[str, int]) -> Position | None:
         group = self._job.group(task.source.topic, task.source.partition)
@@ -84,9 +108,12 @@ def shown(
     def show() -> None:
         began = at = time.monotonic()
         last = first
+        found = list(before)
+        turn = 0
         while not ended.wait(INTERVAL_S):
+            turn += 1
             try:
-                found = positions.read()
+                found = positions.refreshed(found, turn)
             except Problem as problem:
                 # Only report it: the tasks fail if it matters.
                 if bar is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
@@ -15,11 +17,16 @@ from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.replay_archive import SCHEMA, Piece, archived_partitions, merged, overlapping
 from kwire.pipeline.replay_options import check_range, offsets, targets, time_ms
-from kwire.pipeline.replay_plan import Position, Range, Target, Task, shares
+from kwire.pipeline.replay_plan import Job, Position, Range, Target, Task, shares
+from kwire.pipeline.replay_progress import AT_A_TIME, Positions
 from kwire.pipeline.replay_writer import Pace, headers_of
 
 from .faults import check_row
 from .replay_data import add_to_archive, some_records
+
+if TYPE_CHECKING:
+    from kwire.pipeline.cluster import Cluster
+    from kwire.pipeline.replay_plan import SourcePartition
 
 
 @pytest.mark.parametrize(
@@ -78,6 +85,26 @@ def test_position_survives_its_text_and_others_are_refused() -> None:
     for text in (None, "", "{}", "[]", '{"records": 1}'):
         with pytest.raises(ValueError, match="committed offset 12"):
             Position.of(12, text)
+
+
+def test_positions_of_thousands_of_partitions_are_looked_at_in_turns() -> None:
+    source = cast("SourcePartition", SimpleNamespace(topic="a", partition=0, first=0, end=10))
+    tasks = [Task(source, Target("b", 1)) for _ in range(2000)]
+    positions = Positions(cast("Cluster", None), Job("job", "abc"), tasks)
+    done, begun = Position(10, 10, "abc", "r1"), Position(5, 5, "abc", "r1")
+    known: list[Position | None] = [None] * 2000
+    assert [len(positions.due(known, turn)) for turn in range(3)] == [AT_A_TIME] * 3
+    assert {number for turn in range(32) for number in positions.due(known, turn)} == {*range(2000)}
+    known[:100] = [done] * 100
+    known[100:103] = [begun] * 3
+    for turn in range(40):
+        due = positions.due(known, turn)
+        assert due[:3] == [100, 101, 102] and min(due) == 100 and len({*due}) == AT_A_TIME
+    known[3:] = [begun] * 1997
+    assert {number for turn in range(64) for number in positions.due(known, turn)} == {
+        *range(3, 2000)
+    }
+    assert positions.due([done] * 2000, 7) == []
 
 
 @settings(deadline=None, max_examples=60)
