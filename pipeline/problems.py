@@ -78,6 +78,11 @@ KNOWN: tuple[tuple[str, str], ...] = (
         "the name {0} is not known to this machine's network",
     ),
     (
+        r"Python worker failed to connect back",
+        "a Python process of Spark did not start within Spark's ten seconds, as on a very busy machine; nothing is lost: run the"
+        " same command again",
+    ),
+    (
         r"Answer from Java side is empty|Py4JNetworkError|ConnectionResetError: |"
         r"ConnectionRefusedError: [^\n]*111",
         "Spark's Java process has ended, perhaps killed or for lack of memory; nothing is lost: run the same command again",

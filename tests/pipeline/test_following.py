@@ -118,6 +118,10 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
             "another job is also archiving to file:/a",
         ),
         ("Set(orders-1) are gone. Some data", "orders-1: no longer there"),
+        (
+            "[STREAM_FAILED] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST",
+            "did not start within Spark's ten seconds",
+        ),
     ],
 )
 def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:
