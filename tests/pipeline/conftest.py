@@ -47,7 +47,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def connector() -> Path:
     """The folder with the jars of Spark's kafka connector."""
-    return jars_or_skip("spark-4.0.0")
+    import pyspark
+
+    return jars_or_skip(f"spark-{pyspark.__version__}")
 
 
 @pytest.fixture(scope="session")
