@@ -24,8 +24,8 @@ from .conftest import SMALL
 SPARK_HOME = Path(pyspark.__file__).parent
 SITE_PACKAGES = SPARK_HOME.parent
 REPOSITORY = Path(__file__).resolve().parents[2]
-#: Seconds for a JVM to start on a slow machine that does other things, too.
-PATIENCE_S = 180.0
+#: Seconds for a JVM to start, and a job to come to its middle, on a slow machine that does other things, too.
+PATIENCE_S = 400.0
 
 
 class Standalone:
@@ -145,12 +145,8 @@ class Submitted:
         """What it has printed."""
         return self.log.read_text(errors="replace")
 
-    def wait(self) -> None:
-        """Until it ends, which it has to do well."""
-        try:
-            code = self.process.wait(900)
-        finally:
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
-        assert code == 0, self.said()[-6000:]
+    def kill(self) -> None:
+        """End it, if it has not ended by itself."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()

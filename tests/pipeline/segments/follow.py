@@ -5,6 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
+from pyspark.errors import StreamingQueryException
+
 from kwire.pipeline import segments
 from kwire.pipeline.options import add_spark
 from kwire.pipeline.session import start_session
@@ -34,7 +36,13 @@ def main() -> None:
     options = parser.parse_args()
     spark = start_session(options, "follow")
     query = writer(spark, options.logs, options.topic, options.out, options.most)
-    query.trigger(processingTime="100 milliseconds").start().awaitTermination()
+    while True:
+        try:
+            query.trigger(processingTime="100 milliseconds").start().awaitTermination()
+        except StreamingQueryException as error:
+            # Spark gives a Python process ten seconds to start, which is too little on a busy machine.
+            if "failed to connect back" not in str(error):
+                raise
 
 
 if __name__ == "__main__":
