@@ -19,6 +19,7 @@ from kwire.server.coordination.paths import MalformedNode
 from kwire.server.coordination.store import StoreClosed
 from kwire.server.coordinator.group.consumer.deadlines import SESSION_DUE
 from kwire.server.coordinator.group.consumer.group import ConsumerGroup
+from kwire.server.coordinator.group.share.group import ShareGroup
 from kwire.server.executor import Executor
 from kwire.server.log.cleaner import process as cleaner_process
 from kwire.server.log.file_layer import FileLayer
@@ -32,6 +33,7 @@ from .settings import IN_CLUSTER, IN_PROCESS, with_defaults
 
 if TYPE_CHECKING:
     from kwire.server.coordinator.group.consumer.machine import ConsumerGroups
+    from kwire.server.coordinator.group.state import Group
 
     from .recorder import Recorder
     from .state import State
@@ -196,9 +198,10 @@ class Node:
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup):
                     keep_consumers(shard.consumer, group, now_ms)
-                    continue
-                for member in group.members.values():
-                    member.deadline_ms = max(member.deadline_ms, now_ms + member.session_timeout_ms)
+                elif isinstance(group, ShareGroup):
+                    shard.share.keep_members(group, now_ms)
+                else:
+                    keep_classic(group, now_ms)
 
     async def expire_session(self) -> None:
         """End its session on the tree of the cluster."""
@@ -405,9 +408,15 @@ class InlineExecutor(Executor):
         return function(*args)
 
 
+def keep_classic(group: Group, now_ms: int) -> None:
+    """Begin the sessions of all members of a classic group anew."""
+    for member in group.members.values():
+        member.deadline_ms = max(member.deadline_ms, now_ms + member.session_timeout_ms)
+
+
 def keep_consumers(machine: ConsumerGroups, group: ConsumerGroup, now_ms: int) -> None:
     """Begin the sessions of all members of a group of the consumer protocol (KIP-848) anew."""
-    session_ms = machine.metadata.settings(group.group_id).session_timeout_ms
+    session_ms = machine.metadata.settings(group.group_id, machine.kind).session_timeout_ms
     for member in group.members.values():
         own_ms = session_ms if member.classic is None else member.classic.session_timeout_ms
         machine.deadlines.put_off(SESSION_DUE, group.group_id, member.member_id, now_ms + own_ms)

@@ -270,7 +270,15 @@ class ShareGroups(GroupMachine[Draft]):
         if group is not None:
             self.shard.drop_if_unused(group, out)
 
-    # Loading
+    # Loading, and time
+
+    def keep_members(self, group: ShareGroup, now_ms: int) -> None:
+        """Begin the sessions of all members anew, as if each had just sent a heartbeat."""
+        timeout_ms = self.metadata.settings(group.group_id, self.kind).session_timeout_ms
+        for member_id in group.members:
+            self.deadlines.put_off(
+                heartbeat.SESSION_DUE, group.group_id, member_id, now_ms + timeout_ms
+            )
 
     def restore(self, group: ShareGroup, now_ms: int, out: Result[Any]) -> None:
         """Begin the sessions of a group that was loaded."""
