@@ -62,18 +62,6 @@ class Absence(NamedTuple):
 ABSENCES = (
     Absence(
         "Newer kinds of groups",
-        "ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge "
-        "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets",
-        "there are no share groups",
-    ),
-    Absence(
-        "Newer kinds of groups",
-        "InitializeShareGroupState ReadShareGroupState WriteShareGroupState "
-        "DeleteShareGroupState ReadShareGroupStateSummary",
-        "there are no share groups; only brokers send these",
-    ),
-    Absence(
-        "Newer kinds of groups",
         "StreamsGroupHeartbeat StreamsGroupDescribe",
         "Kafka Streams works with the classic protocol, which is its default",
     ),
@@ -99,7 +87,6 @@ ABSENCES = (
 
 #: The features that a broker of Apache Kafka 4.3.0 supports and kwire does not -> why.
 FEATURE_ABSENCES = {
-    "share.version": "it lets clients use share groups; there are none",
     "streams.version": "it lets Kafka Streams use its own protocol; it works with the classic one, which is its default",
     "metadata.version": "it says which records may be in KRaft's metadata log; kwire has no such log",
     "kraft.version": "it says whether the voters of KRaft's metadata log can change; kwire has no such log",

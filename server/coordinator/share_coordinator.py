@@ -6,12 +6,13 @@ Source: ShareCoordinatorService.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Generator
 from typing import Any, TypeVar
 
 from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batches
-from kwire.types import uuid_to_str
+from kwire.types import uuid_from_str, uuid_to_str
 
 from ..clock import Clock
 from ..metadata.image import MetadataImage
@@ -33,6 +34,8 @@ from .share.rows import (
 from .share.shard import PRUNE, ShareShard
 
 OutcomeT = TypeVar("OutcomeT", bound=StateOutcome)
+
+_JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}")
 
 #: Answers of a row, or a future of it.
 Answer = Any
@@ -221,3 +224,19 @@ class ShareCoordinator:
 def coordinator_key(group_id: str, row: StatePartition) -> str:
     """The key by which FindCoordinator is asked. Source: SharePartitionKey.asCoordinatorKey."""
     return f"{group_id}:{uuid_to_str(row.topic_id)}:{row.partition}"
+
+
+def parsed_key(text: str) -> str | None:
+    """A client's key as `coordinator_key` writes it; None if it is none. Source: SharePartitionKey.getInstance."""
+    group_id, _, rest = text.rpartition(":")[0].rpartition(":")
+    number = text.rpartition(":")[2]
+    if not group_id.strip() or not _JAVA_INT.fullmatch(number):
+        return None
+    try:
+        topic_id = uuid_from_str(rest)
+    except ValueError:
+        return None
+    partition = int(number)
+    if not -(2**31) <= partition < 2**31:
+        return None
+    return coordinator_key(group_id, StatePartition(topic_id, partition))

@@ -188,12 +188,15 @@ CEILING_4_3 = Ceiling(
         91: (0, 0),  # AlterShareGroupOffsets
         92: (0, 0),  # DeleteShareGroupOffsets
     },
-    {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)},
+    {GROUP_VERSION: (0, 1), SHARE_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)},
 )
+
+#: Those of share groups, for clients and between brokers (KIP-932).
+SHARE_GROUP_APIS = (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)
 
 #: What brokers under 3.9 serve beyond it when there is no Apache Kafka beside them.
 WITHOUT_OTHERS: Mapping[int, tuple[int, int]] = MappingProxyType(
-    {key: CEILING_4_3.ranges[key] for key in (68, 69)}
+    {key: CEILING_4_3.ranges[key] for key in (68, 69, *SHARE_GROUP_APIS)}
 )
 
 CEILINGS = {ceiling.name: ceiling for ceiling in (CEILING_3_9, CEILING_4_3)}

@@ -1,16 +1,16 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id.
+"""FindCoordinator: which broker coordinates a group, a transactional id, or the state of a share partition.
 
-Behavior: the leader of the key's partition of __consumer_offsets or __transaction_state. The first
-request creates the topic if it does not exist, and is answered when it can be used; Apache Kafka
+Behavior: the leader of the key's partition of __consumer_offsets, __transaction_state or __share_group_state. The
+first request creates the topic if it does not exist, and is answered when it can be used; Apache Kafka
 answers COORDINATOR_NOT_AVAILABLE until then, and clients ask again.
 Versions: 0-6. v1 brings transactional ids (KIP-98), v4 several keys in a request (KIP-699), v6 share
-groups (KIP-932).
-Omitted: share coordinators; the answer is COORDINATOR_NOT_AVAILABLE, as from 3.9.2 without them.
+groups (KIP-932): only brokers may ask, by the key GROUP:TOPIC_ID:PARTITION. Without share groups, the answer is
+COORDINATOR_NOT_AVAILABLE, as from 3.9.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
@@ -20,9 +20,14 @@ from kwire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from . import refusals
-from .authorization import DENIED, AclOperation, ResourceType
+from ..coordinator.share_coordinator import parsed_key
+from ..metadata.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from . import refusals, share_version
+from .authorization import DENIED, AclOperation, ResourceType, cluster
 from .endpoints import address_for
 from .registry import handles
 
@@ -35,6 +40,11 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 #: What may not be described without a permission, by the type of the key.
 RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+TOPICS = {
+    GROUP: GROUP_METADATA_TOPIC,
+    TRANSACTION: TRANSACTION_STATE_TOPIC,
+    SHARE: SHARE_GROUP_STATE_TOPIC,
+}
 
 MESSAGES = {
     ErrorCode.NONE: "NONE",
@@ -45,7 +55,22 @@ MESSAGES = {
 }
 
 
-@handles(FindCoordinatorRequest, versions="0-6", authorize=None, refusal=refusals.find_coordinator)
+_BROKERS = cluster(AclOperation.CLUSTER_ACTION)
+
+
+def _authorize(ctx: RequestContext, request: FindCoordinatorRequest) -> ErrorCode:
+    """Share coordinators are for brokers; the keys of other types have permissions of their own."""
+    if request.key_type == SHARE and topic_of(ctx, SHARE)[1] is not None:
+        return _BROKERS(ctx, request)
+    return ErrorCode.NONE
+
+
+@handles(
+    FindCoordinatorRequest,
+    versions="0-6",
+    authorize=_authorize,
+    refusal=refusals.find_coordinator,
+)
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> Generator[None, None, FindCoordinatorResponse | Later[FindCoordinatorResponse]]:
@@ -58,23 +83,24 @@ def find_coordinator(
             yield
             rows.append(failure(key, error))
         return response_for(ctx, rows, explain=request.key_type != SHARE)
-    kind = RESOURCES[request.key_type]
-    allowed, denied = yield from ctx.partition_by_authorized(AclOperation.DESCRIBE, kind, keys)
-    if allowed and ctx.services.metadata().topic(topic) is None:
+    kind = RESOURCES.get(request.key_type)
+    denied: list[str] = []
+    if kind is not None:
+        keys, denied = yield from ctx.partition_by_authorized(AclOperation.DESCRIBE, kind, keys)
+    if keys and ctx.services.metadata().topic(topic) is None:
         made = ctx.services.topics.ensure_internal_topic(topic)
-        return ctx.later(made, lambda _: answer(ctx, request.key_type, topic, allowed, denied))
-    return (yield from answer(ctx, request.key_type, topic, allowed, denied))
+        return ctx.later(made, lambda _: answer(ctx, request.key_type, topic, keys, denied))
+    return (yield from answer(ctx, request.key_type, topic, keys, denied))
 
 
 def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]:
     """Return the topic in which coordinators of this type keep their state, or an error."""
-    if key_type == GROUP:
-        return ErrorCode.NONE, GROUP_METADATA_TOPIC
-    if key_type == TRANSACTION:
-        return ErrorCode.NONE, TRANSACTION_STATE_TOPIC
     if key_type == SHARE and ctx.version >= 6:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
-    return ErrorCode.INVALID_REQUEST, None
+        if not share_version.is_known(ctx.services):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+    elif key_type not in RESOURCES:
+        return ErrorCode.INVALID_REQUEST, None
+    return ErrorCode.NONE, TOPICS[key_type]
 
 
 def answer(
@@ -82,12 +108,21 @@ def answer(
 ) -> Generator[None, None, FindCoordinatorResponse]:
     services = ctx.services
     image = services.metadata()
-    is_group = key_type == GROUP
-    coordinator = services.group_coordinator if is_group else services.transaction_coordinator
+    partition_for: Callable[[str], int]
+    if key_type == SHARE:
+        partition_for = services.share_coordinator.partition_for
+    elif key_type == TRANSACTION:
+        partition_for = services.transaction_coordinator.partition_for
+    else:
+        partition_for = services.group_coordinator.partition_for
     rows = []
     for key in keys:
         yield
-        rows.append(row_for(ctx, image, topic, coordinator.partition_for(key), key))
+        found = parsed_key(key) if key_type == SHARE else key
+        if found is None:
+            rows.append(failure(key, ErrorCode.INVALID_REQUEST))
+        else:
+            rows.append(row_for(ctx, image, topic, partition_for(found), key))
     for key in denied:
         yield
         rows.append(failure(key, DENIED[RESOURCES[key_type]]))

@@ -56,18 +56,21 @@ class HandlerTable:
     handlers claim one API.
     """
 
-    __slots__ = ("by_key", "ceiling", "ranges")
+    __slots__ = ("_above", "by_key", "ceiling", "ranges")
 
     def __init__(self, handlers: Iterable[Handler[Any]], ceiling: Ceiling) -> None:
         self.ceiling = ceiling
         self.by_key: dict[int, Handler[Any]] = {}
         self.ranges: dict[int, ApiRange] = {}
+        #: Handlers of APIs that the ceiling does not have.
+        self._above: dict[int, Handler[Any]] = {}
         for handler in sorted(handlers, key=lambda each: each.api_key):
             key = handler.api_key
             if key in self.by_key:
                 raise ValueError(f"two handlers for {handler.name}")
             limit = ceiling.ranges.get(key)
             if limit is None:
+                self._above[key] = handler
                 continue
             low, high = handler.min_version, min(handler.max_version, limit[1])
             if low <= high:
@@ -75,8 +78,12 @@ class HandlerTable:
                 self.ranges[key] = ApiRange(key, low, high)
 
     def raise_versions(self, ranges: Mapping[int, tuple[int, int]]) -> None:
-        """Serve and advertise APIs up to versions that are above the ceiling."""
+        """Serve and advertise APIs up to versions that are above the ceiling, also those that it does not have."""
         for key, (_, highest) in ranges.items():
+            above = self._above.pop(key, None)
+            if above is not None:
+                self.by_key[key] = above
+                self.ranges[key] = ApiRange(key, above.min_version, highest)
             served = self.ranges.get(key)
             if served is not None:
                 highest = min(highest, self.by_key[key].max_version)

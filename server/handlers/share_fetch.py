@@ -49,7 +49,6 @@ from .share_acknowledge import (
     may_consume,
     name_of,
     pending_of,
-    share_acknowledge,
     told,
 )
 
@@ -280,6 +279,3 @@ def _answer(
     if ctx.charge is not None and ctx.charge.throttle_ms is None:
         fetch_throttle_time_ms(ctx, ctx.charge, services.quotas, services.clock, size)
     return response
-
-
-SHARE_FETCH_HANDLERS = (share_fetch, share_acknowledge)

@@ -78,7 +78,6 @@ def _refused_summary(
     initializing.InitializeShareGroupStateRequest,
     versions="0",
     authorize=BROKERS,
-    throttled=False,
     refusal=_refused_initialize,
 )
 def initialize_share_group_state(
@@ -101,7 +100,6 @@ def initialize_share_group_state(
     reading.ReadShareGroupStateRequest,
     versions="0",
     authorize=BROKERS,
-    throttled=False,
     refusal=_refused_read,
 )
 def read_share_group_state(
@@ -122,7 +120,6 @@ def read_share_group_state(
     writing.WriteShareGroupStateRequest,
     versions="0-1",
     authorize=BROKERS,
-    throttled=False,
     refusal=_refused_write,
 )
 def write_share_group_state(
@@ -159,7 +156,6 @@ def write_share_group_state(
     deleting.DeleteShareGroupStateRequest,
     versions="0",
     authorize=BROKERS,
-    throttled=False,
     refusal=_refused_delete,
 )
 def delete_share_group_state(
@@ -180,7 +176,6 @@ def delete_share_group_state(
     summing.ReadShareGroupStateSummaryRequest,
     versions="0-1",
     authorize=BROKERS,
-    throttled=False,
     refusal=_refused_summary,
 )
 def read_share_group_state_summary(

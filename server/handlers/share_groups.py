@@ -12,7 +12,7 @@ Source: KafkaApis.handleShareGroupHeartbeat and its like; KIP-932.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 from kwire.messages.alter_share_group_offsets import (
@@ -55,7 +55,7 @@ from . import refusals
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .registry import handles
 from .repeats import without_many_repeats, without_repeats
-from .share_version import refusal_of
+from .share_version import refusal_of, unless_refused
 
 if TYPE_CHECKING:
     from .context import Later, RequestContext
@@ -65,7 +65,9 @@ DENIED_TOPICS = "The group has described topic(s) that the client is not authori
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@handles(ShareGroupHeartbeatRequest, versions="1", authorize=group(AclOperation.READ))
+@handles(
+    ShareGroupHeartbeatRequest, versions="1", authorize=unless_refused(group(AclOperation.READ))
+)
 def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> Steps[ShareGroupHeartbeatResponse | Later[ShareGroupHeartbeatResponse]]:
@@ -281,7 +283,7 @@ def _topics(
 @handles(
     AlterShareGroupOffsetsRequest,
     versions="0",
-    authorize=group(AclOperation.READ),
+    authorize=unless_refused(group(AclOperation.READ)),
     refusal=refusals.alter_share_group_offsets,
 )
 def alter_share_group_offsets(
@@ -336,7 +338,7 @@ def alter_share_group_offsets(
 @handles(
     DeleteShareGroupOffsetsRequest,
     versions="0",
-    authorize=group(AclOperation.DELETE),
+    authorize=unless_refused(group(AclOperation.DELETE)),
     refusal=refusals.delete_share_group_offsets,
 )
 def delete_share_group_offsets(
@@ -378,13 +380,3 @@ def _deleted(
         error_code=error,
         error_message=message or sentence(error),
     )
-
-
-#: Not served yet.
-SHARE_GROUP_HANDLERS: tuple[Any, ...] = (
-    share_group_heartbeat,
-    share_group_describe,
-    describe_share_group_offsets,
-    alter_share_group_offsets,
-    delete_share_group_offsets,
-)

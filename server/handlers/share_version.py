@@ -10,7 +10,8 @@ from ..coordinator.group.modern.refusal import Refusal
 from .ceilings import SHARE_VERSION
 
 if TYPE_CHECKING:
-    from .context import Services
+    from .authorization import Check
+    from .context import RequestContext, Services
 
 
 def refusal_of(services: Services) -> Refusal | None:
@@ -20,3 +21,19 @@ def refusal_of(services: Services) -> Refusal | None:
     if services.features.finalized.get(SHARE_VERSION, 0) > 0:
         return None
     return Refusal(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def is_known(services: Services) -> bool:
+    """Whether this broker has share coordinators, even if the feature is off."""
+    if services.group_support is not None:
+        return services.group_support.refusal is None
+    return SHARE_VERSION in services.features.supported
+
+
+def unless_refused(check: Check) -> Check:
+    """A check that is made where there are share groups; where there are none, that is the answer, whoever asks."""
+
+    def checked(ctx: RequestContext, request: object) -> ErrorCode:
+        return check(ctx, request) if refusal_of(ctx.services) is None else ErrorCode.NONE
+
+    return checked

@@ -46,6 +46,22 @@ from .reassignments import (
 from .registry import Handler
 from .sasl import sasl_authenticate, sasl_handshake
 from .scram_users import alter_user_scram_credentials, describe_user_scram_credentials
+from .share_acknowledge import share_acknowledge
+from .share_fetch import share_fetch
+from .share_group_state import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
+from .share_groups import (
+    alter_share_group_offsets,
+    delete_share_group_offsets,
+    describe_share_group_offsets,
+    share_group_describe,
+    share_group_heartbeat,
+)
 from .telemetry import get_telemetry_subscriptions, push_telemetry
 from .topic_partitions import describe_topic_partitions
 from .topics import create_partitions, create_topics, delete_topics
@@ -125,6 +141,18 @@ HANDLERS: tuple[Handler[Any], ...] = (
     push_telemetry,
     list_config_resources,
     describe_topic_partitions,
+    share_group_heartbeat,
+    share_group_describe,
+    share_fetch,
+    share_acknowledge,
+    initialize_share_group_state,
+    read_share_group_state,
+    write_share_group_state,
+    delete_share_group_state,
+    read_share_group_state_summary,
+    describe_share_group_offsets,
+    alter_share_group_offsets,
+    delete_share_group_offsets,
 )
 
 #: Those of a broker that shows nobody what clients push.

@@ -74,6 +74,9 @@ def main(kafka_version: str) -> None:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "log.retention.ms": "-1",  # the records have old timestamps
+            "share.coordinator.state.topic.num.partitions": "1",
+            "group.share.max.session.timeout.ms": "3600000",  # the member sends no more heartbeats
+            "group.share.session.timeout.ms": "3600000",
             "group.initial.rebalance.delay.ms": "0",
         }
         broker.start()

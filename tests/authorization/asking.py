@@ -11,7 +11,7 @@ from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 from tests.support.wire_client import WireClient
 
-from .cases import CASES, DENIALS, Case, Permission, effect, name_of, one_record, outline
+from .cases import CASES, DENIALS, MEMBER, Case, Permission, effect, name_of, one_record, outline
 
 Effect = dict[str, Any]
 #: Case and version -> permissions that are denied -> effect, without those that have none.
@@ -42,6 +42,7 @@ class BrokerNames:
         self.broker = str(broker_id)
         self.prefix, self.count = prefix, 0
         self.hmac = b""
+        self._share_groups: dict[bool, tuple[str, str, str, bytes]] = {}
         self.topic, self.topic_id = self.new_topic()
         self.group, self.transactional_id = (self._coordinated(kind) for kind in (GROUP, ID))
         partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
@@ -96,6 +97,26 @@ class BrokerNames:
         # Apache Kafka 3.9 with ZooKeeper has no such groups.
         self._until_done(heartbeat, 0, values, unless=ErrorCode.UNSUPPORTED_VERSION)
         return group
+
+    def share_group(self, left: bool = False) -> tuple[str, str, str, bytes]:
+        if left not in self._share_groups:
+            group, (topic, topic_id) = self.unused(), self.new_topic()
+            values = {"group_id": group, "member_id": MEMBER, "member_epoch": 0, "rack_id": None}
+            values["subscribed_topic_names"] = [topic]
+            for _ in range(500):
+                answer = self._until_done(ApiKey.SHARE_GROUP_HEARTBEAT, 1, values)
+                assigned = answer["assignment"]
+                if assigned is not None and assigned["topic_partitions"]:
+                    break
+                # Repeated until the state of the partition has been initialized.
+                values |= {"member_epoch": answer["member_epoch"], "subscribed_topic_names": None}
+                time.sleep(0.02)
+            else:
+                raise AssertionError(answer)
+            if left:
+                self._until_done(ApiKey.SHARE_GROUP_HEARTBEAT, 1, values | {"member_epoch": -1})
+            self._share_groups[left] = group, MEMBER, topic, topic_id
+        return self._share_groups[left]
 
     def new_topic(self) -> tuple[str, bytes]:
         self.count += 1

@@ -13,7 +13,11 @@ from typing import Any, Protocol
 
 from kwire.api import ApiKey
 from kwire.records.builder import BatchBuilder
+from kwire.types import uuid_to_str
 from server.handlers.authorization import AclOperation, ResourceType
+
+#: The id of a member of share groups.
+MEMBER = "AAAAAAAAAAAAAAAAAAAACQ"
 
 #: A permission as (type of the resource, operation).
 Permission = tuple[ResourceType, AclOperation]
@@ -88,6 +92,13 @@ class Names(Protocol):
         """A group of the consumer protocol with a member that reads `topic`."""
         ...
 
+    def share_group(self, left: bool = False) -> tuple[str, str, str, bytes]:
+        """A share group with a member, and the empty topic that it reads: group, member, topic, topic id.
+
+        Shape: another one, whose member has left, if `left` is set.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class Case:
@@ -131,6 +142,44 @@ def fetch(n: Names, replica_id: int = -1) -> dict[str, Any]:
         "max_bytes": 1000,
         "session_epoch": -1,
         "topics": [{"topic": n.topic, "topic_id": n.topic_id, "partitions": [partition]}],
+    }
+
+
+def share_rows(n: Names, **fields: Any) -> dict[str, Any]:
+    """A request about one share partition."""
+    group, _, _, topic_id = n.share_group()
+    partition = {"partition": 0, **fields}
+    return {"group_id": group, "topics": [{"topic_id": topic_id, "partitions": [partition]}]}
+
+
+def share_fetch(n: Names) -> dict[str, Any]:
+    """A new share session."""
+    group, member, _, topic_id = n.share_group()
+    partitions = [{"partition_index": 0, "acknowledgement_batches": []}]
+    return {
+        "group_id": group,
+        "member_id": member,
+        "share_session_epoch": 0,
+        "max_wait_ms": 100,  # for its share partition to be loaded
+        "min_bytes": 0,
+        "max_bytes": 1000,
+        "max_records": 10,
+        "batch_size": 10,
+        "topics": [{"topic_id": topic_id, "partitions": partitions}],
+        "forgotten_topics_data": [],
+    }
+
+
+def share_acknowledge(n: Names) -> dict[str, Any]:
+    """Of a session that is not there."""
+    group, _, _, topic_id = n.share_group()
+    batches = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
+    partitions = [{"partition_index": 0, "acknowledgement_batches": batches}]
+    return {
+        "group_id": group,
+        "member_id": "AAAAAAAAAAAAAAAAAAAACg",
+        "share_session_epoch": 1,
+        "topics": [{"topic_id": topic_id, "partitions": partitions}],
     }
 
 
@@ -292,6 +341,43 @@ CASES = (
         "group_ids": [n.new_consumer_group()], "include_authorized_operations": True}),
     Case("ConsumerGroupDescribe of one that is not there", K.CONSUMER_GROUP_DESCRIBE, (1,),
          lambda n: {"group_ids": [n.unused()], "include_authorized_operations": True}),
+    Case("FindCoordinator of a share partition", K.FIND_COORDINATOR, (6,), lambda n: {
+        "key_type": 2,
+        "coordinator_keys": [f"{(found := n.share_group())[0]}:{uuid_to_str(found[3])}:0"]}),
+    Case("ShareGroupHeartbeat", K.SHARE_GROUP_HEARTBEAT, (1,), lambda n: {
+        "group_id": n.unused(), "member_id": MEMBER, "member_epoch": 0, "rack_id": None,
+        "subscribed_topic_names": [n.topic]}),
+    Case("ShareGroupDescribe", K.SHARE_GROUP_DESCRIBE, (1,), lambda n: {
+        "group_ids": [n.share_group()[0]], "include_authorized_operations": True}),
+    Case("ShareGroupDescribe of one that is not there", K.SHARE_GROUP_DESCRIBE, (1,), lambda n: {
+        "group_ids": [n.unused()], "include_authorized_operations": True}),
+    Case("ShareFetch", K.SHARE_FETCH, (1, 2), share_fetch),
+    Case("ShareAcknowledge", K.SHARE_ACKNOWLEDGE, (1, 2), share_acknowledge),
+    Case("InitializeShareGroupState", K.INITIALIZE_SHARE_GROUP_STATE, (0,), lambda n: {
+        **share_rows(n, state_epoch=0, start_offset=0), "group_id": "other"}),
+    Case("ReadShareGroupState", K.READ_SHARE_GROUP_STATE, (0,),
+         lambda n: share_rows(n, leader_epoch=0)),
+    Case("WriteShareGroupState", K.WRITE_SHARE_GROUP_STATE, (0, 1), lambda n: share_rows(
+        n, state_epoch=0, leader_epoch=0, start_offset=0, state_batches=[])),
+    Case("DeleteShareGroupState", K.DELETE_SHARE_GROUP_STATE, (0,), lambda n: {
+        **share_rows(n), "group_id": "other"}),
+    Case("ReadShareGroupStateSummary", K.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1),
+         lambda n: share_rows(n, leader_epoch=0)),
+    Case("DescribeShareGroupOffsets", K.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), lambda n: {
+        "groups": [{"group_id": (found := n.share_group())[0],
+                    "topics": [{"topic_name": found[2], "partitions": [0]}]}]}),
+    Case("DescribeShareGroupOffsets of all topics", K.DESCRIBE_SHARE_GROUP_OFFSETS, (1,), lambda n: {
+        "groups": [{"group_id": n.share_group()[0], "topics": None}]}),
+    Case("AlterShareGroupOffsets", K.ALTER_SHARE_GROUP_OFFSETS, (0,), lambda n: {
+        "group_id": (found := n.share_group())[0],
+        "topics": [{"topic_name": found[2],
+                    "partitions": [{"partition_index": 0, "start_offset": 0}]}]}),
+    Case("AlterShareGroupOffsets of a group without members", K.ALTER_SHARE_GROUP_OFFSETS, (0,),
+         lambda n: {"group_id": (found := n.share_group(left=True))[0], "topics": [
+             {"topic_name": found[2],
+              "partitions": [{"partition_index": 0, "start_offset": 0}]}]}),
+    Case("DeleteShareGroupOffsets", K.DELETE_SHARE_GROUP_OFFSETS, (0,), lambda n: {
+        "group_id": (found := n.share_group())[0], "topics": [{"topic_name": found[2]}]}),
     Case("DeleteGroups", K.DELETE_GROUPS, (2,), lambda n: {"groups_names": [n.unused()]}),
     Case("CreateTopics", K.CREATE_TOPICS, (4, 7), lambda n: {
         "topics": [new_topic_row(n)], "timeout_ms": 5000}),

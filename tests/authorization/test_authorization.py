@@ -226,6 +226,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
             "delegation.token.secret.key": "secret",
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "group.share.max.session.timeout.ms": "3600000",
+            "group.share.session.timeout.ms": "3600000",
             "group.initial.rebalance.delay.ms": "0",
             "log.retention.ms": "-1",
         }

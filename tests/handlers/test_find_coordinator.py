@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kwire.errors import ErrorCode
 from kwire.messages.find_coordinator import FindCoordinatorRequest
+from server.handlers.context import Features
 from server.handlers.find_coordinator import find_coordinator
 from tests.handlers.group_broker import GroupBroker, topic_image
 from tests.support.services import with_rooms
@@ -104,9 +106,25 @@ def test_types_without_a_coordinator_are_refused_by_key(
     version: int, key_type: int, error: ErrorCode
 ) -> None:
     broker = with_topic()
+    broker.services = with_rooms(broker.services, features=Features())
     request = request_for(version, "key", key_type=key_type)
     response = broker.call(find_coordinator, request, version)
     assert rows(response, version) == [(error, NOWHERE)]
+
+
+def test_coordinator_of_a_share_partition_is_the_leader_of_its_partition() -> None:
+    broker = with_topic()
+    asked: list[str] = []
+    coordinator = SimpleNamespace(partition_for=lambda key: asked.append(key) or 3)
+    broker.services = with_rooms(broker.services, share_coordinator=coordinator)
+    broker.image = broker.image.with_topics([topic_image("__share_group_state", 5, leader=2)])
+    keys = ["a:b:AAAAAAAAAAAAAAAAAAAAAQ:0", "no key"]
+    response = broker.call(find_coordinator, request_for(6, *keys, key_type=2), 6)
+    assert rows(response, 6) == [
+        (0, (2, "advertised", 1234)),
+        (ErrorCode.INVALID_REQUEST, NOWHERE),
+    ]
+    assert asked == keys[:1]
 
 
 @pytest.mark.parametrize("version", range(1, 7))

@@ -20,7 +20,7 @@ from kwire.messages.produce import ProduceRequest, ProduceResponse
 from kwire.schema import schema_of
 from kwire.types import Array, String
 from server.handlers.authorization import AclOperation, AllowAll, ResourceType
-from server.handlers.ceilings import CEILING_3_9, CEILING_4_3, GROUP_VERSION
+from server.handlers.ceilings import CEILING_3_9, CEILING_4_3, GROUP_VERSION, SHARE_VERSION
 from server.handlers.context import NO_REPLY, Encoded, Handler, RequestContext
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.gate import Durations
@@ -77,9 +77,24 @@ CHECKS = {
     "AlterClientQuotas": [(AclOperation.ALTER_CONFIGS, *CLUSTER)],
     "AlterPartition": [(CLUSTER_ACTION, *CLUSTER)],
     "AllocateProducerIds": [(CLUSTER_ACTION, *CLUSTER)],
+    "InitializeShareGroupState": [(CLUSTER_ACTION, *CLUSTER)],
+    "ReadShareGroupState": [(CLUSTER_ACTION, *CLUSTER)],
+    "WriteShareGroupState": [(CLUSTER_ACTION, *CLUSTER)],
+    "DeleteShareGroupState": [(CLUSTER_ACTION, *CLUSTER)],
+    "ReadShareGroupStateSummary": [(CLUSTER_ACTION, *CLUSTER)],
 }
 #: These depend on the request, and have tests of their own below.
-BY_REQUEST = {"AddPartitionsToTxn", "ConsumerGroupHeartbeat", "InitProducerId"}
+BY_REQUEST = {
+    "AddPartitionsToTxn",
+    "AlterShareGroupOffsets",
+    "ConsumerGroupHeartbeat",
+    "DeleteShareGroupOffsets",
+    "FindCoordinator",
+    "InitProducerId",
+    "ShareAcknowledge",
+    "ShareFetch",
+    "ShareGroupHeartbeat",
+}
 #: Kafka's error for a whole unauthorized request, unless it is CLUSTER_AUTHORIZATION_FAILED.
 DENIED = {ResourceType.GROUP: GROUP_DENIED, ResourceType.TRANSACTIONAL_ID: ID_DENIED}
 #: KafkaApis answers these with sendResponseExemptThrottle, or is not asked at all (logins).
@@ -226,18 +241,46 @@ def test_partitions_are_added_by_brokers_or_by_who_may_use_the_id(version: int) 
 
 
 @pytest.mark.parametrize("there_are_groups", [True, False])
-def test_member_needs_the_group_unless_there_are_no_such_groups(there_are_groups: bool) -> None:
-    (handler,) = (each for each in HANDLERS if each.name == "ConsumerGroupHeartbeat")
+@pytest.mark.parametrize(
+    ("name", "feature", "operation", "without"),
+    [
+        ("ConsumerGroupHeartbeat", GROUP_VERSION, READ, ErrorCode.NONE),
+        ("ShareGroupHeartbeat", SHARE_VERSION, READ, ErrorCode.NONE),
+        ("AlterShareGroupOffsets", SHARE_VERSION, READ, ErrorCode.NONE),
+        ("DeleteShareGroupOffsets", SHARE_VERSION, DELETE, ErrorCode.NONE),
+        ("ShareFetch", SHARE_VERSION, READ, ErrorCode.UNSUPPORTED_VERSION),
+        ("ShareAcknowledge", SHARE_VERSION, READ, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_member_needs_the_group_unless_there_are_no_such_groups(
+    name: str, feature: str, operation: AclOperation, without: ErrorCode, there_are_groups: bool
+) -> None:
+    (handler,) = (each for each in HANDLERS if each.name == name)
     assert handler.authorize is not None
     authorizer = Refuser()
     services = services_of(
         authorizer=authorizer,
-        features=SimpleNamespace(finalized={GROUP_VERSION: int(there_are_groups)}),
+        features=SimpleNamespace(finalized={feature: int(there_are_groups)}),
     )
     ctx = RequestContext(handler, 1, 1, "", 0, ConnectionInfo("id"), services)
     error = handler.authorize(ctx, handler.request_class(group_id="g"))
-    assert authorizer.asked == ([(READ, ResourceType.GROUP, "g")] if there_are_groups else [])
-    assert error == (GROUP_DENIED if there_are_groups else ErrorCode.NONE)
+    assert authorizer.asked == ([(operation, ResourceType.GROUP, "g")] if there_are_groups else [])
+    assert error == (GROUP_DENIED if there_are_groups else without)
+
+
+@pytest.mark.parametrize(
+    ("version", "key_type", "is_asked"), [(6, 2, True), (5, 2, False), (6, 0, False)]
+)
+def test_share_coordinators_are_for_brokers(version: int, key_type: int, is_asked: bool) -> None:
+    (handler,) = (each for each in HANDLERS if each.name == "FindCoordinator")
+    assert handler.authorize is not None
+    authorizer = Refuser()
+    features = SimpleNamespace(supported={SHARE_VERSION: (0, 1)})
+    services = services_of(authorizer=authorizer, features=features)
+    ctx = RequestContext(handler, version, 1, "", 0, ConnectionInfo("id"), services)
+    error = handler.authorize(ctx, handler.request_class(key_type=key_type))
+    assert authorizer.asked == ([(CLUSTER_ACTION, *CLUSTER)] if is_asked else [])
+    assert error == (CLUSTER_DENIED if is_asked else ErrorCode.NONE)
 
 
 def test_idempotent_producer_needs_a_right_on_the_cluster_or_on_any_topic() -> None:

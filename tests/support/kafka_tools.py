@@ -25,6 +25,8 @@ _TOOLS: dict[str, tuple[str, ...]] = {
     "kafka-consumer-groups": ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",),
     "kafka-configs": ("kafka.admin.ConfigCommand",),
     "kafka-groups": ("org.apache.kafka.tools.GroupsCommand",),
+    "kafka-share-groups": ("org.apache.kafka.tools.consumer.group.ShareGroupCommand",),
+    "kafka-console-share-consumer": ("org.apache.kafka.tools.consumer.ConsoleShareConsumer",),
     "kafka-features": ("org.apache.kafka.tools.FeatureCommand",),
     "kafka-client-metrics": ("org.apache.kafka.tools.ClientMetricsCommand",),
     "kafka-get-offsets": ("org.apache.kafka.tools.GetOffsetShell",),

@@ -188,7 +188,7 @@ class ShareShard:
                 row.topic_id, row.partition, refusal.error_code, refusal.error_message
             )
         elif state is None:
-            answer = StateSummary(row.topic_id, row.partition, delivery_complete_count=0)
+            answer = StateSummary(row.topic_id, row.partition)
         else:
             answer = state.summary(row.topic_id, row.partition)
         return self.when_committed(key, token, answer)

@@ -82,10 +82,6 @@ ALLOWED = (
         "A group that loses its last offset is forgotten at once, as by 3.9; by 4.3 at the next check.",
     ),
     Allowed(
-        r"^find_coordinator/.*/share: .*error_code: 42 \| 15",
-        "There is no share coordinator, so its key is not looked at.",
-    ),
-    Allowed(
         r"^describe_topic_partitions/.*/invalid: ",
         "A name that no topic can have is INVALID_TOPIC_EXCEPTION; Apache Kafka fails inside.",
     ),

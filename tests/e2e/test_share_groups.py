@@ -1,0 +1,261 @@
+"""Share groups (KIP-932) with the Java client and the tools of Apache Kafka 4.3.0."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kwire.api import ApiKey
+from tests.support.broker_process import BrokerProcess, KwireBroker
+from tests.support.kafka import KAFKA_4
+from tests.support.kafka_tools import ToolServers
+from tests.support.kwire_cluster import KwireCluster, wait_until
+from tests.support.share_members import ShareMember
+from tests.support.wire_client import WireClient
+
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.timeout(300)]
+
+GROUP_TYPE = 32
+#: Locks of killed members end soon.
+SETTINGS: Mapping[str, str] = {
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "4000",
+    "group.share.min.session.timeout.ms": "2000",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.session.timeout.ms": "4000",
+}
+
+Join = Callable[[str], ShareMember]
+
+
+class Setting:
+    """A topic and a share group that reads it, from its beginning if `port` is that of a broker with configs of groups."""
+
+    def __init__(
+        self, bootstrap: str, port: int | None, name: str, folder: Path, stack: ExitStack
+    ) -> None:
+        self.bootstrap, self.name, self.folder, self.stack = bootstrap, name, folder, stack
+        self.members: list[ShareMember] = []
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for made in admin.create_topics([NewTopic(name, 2)]).values():
+            made.result(30)
+        if port is None:
+            return
+        row = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
+        resource = {"resource_type": GROUP_TYPE, "resource_name": name, "configs": [row]}
+        with closing(WireClient("127.0.0.1", port)) as client:
+            answer = client.call(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                1,
+                {"resources": [resource], "validate_only": False},
+            )
+        assert answer is not None
+        assert not answer["responses"][0]["error_code"], answer
+
+    def produce(self, values: list[str]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": "5"})
+        failed = []
+        for number, value in enumerate(values):
+            producer.produce(
+                self.name,
+                value.encode(),
+                partition=number % 2,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        assert not failed
+
+    def join(self) -> ShareMember:
+        log = self.folder / f"{self.name}-{len(self.members)}.log"
+        member = ShareMember(log, self.bootstrap, self.name, self.name)
+        self.members.append(member)
+        self.stack.callback(member.close)
+        return member
+
+    def done(self) -> set[tuple[int, int]]:
+        return {each for member in self.members for each in member.done()}
+
+    def counts(self) -> Counter[tuple[int, int]]:
+        return Counter(
+            (each.partition, each.offset) for member in self.members for each in member.got()
+        )
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with KwireBroker(tmp_path_factory.mktemp("share"), config=SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def setting(
+    request: pytest.FixtureRequest, broker: BrokerProcess, tmp_path: Path, stack: ExitStack
+) -> Setting:
+    name = request.node.name.removeprefix("test_")[:60]
+    return Setting(broker.bootstrap, broker.port, name, tmp_path, stack)
+
+
+def described(output: str, topic: str) -> dict[str, tuple[str, str]]:
+    """The start offset and the lag of each partition of a topic, as kafka-share-groups shows them."""
+    rows = [line.split() for line in output.splitlines()]
+    return {row[2]: (row[3], row[4]) for row in rows if row[1:2] == [topic]}
+
+
+def offsets(count: int) -> set[tuple[int, int]]:
+    return {(number % 2, number // 2) for number in range(count)}
+
+
+def test_two_members_get_each_record_once(setting: Setting) -> None:
+    setting.produce([f"v{number}" for number in range(1000)])
+    setting.join()
+    setting.join()
+    wait_until(lambda: setting.done() == offsets(1000), "all records")
+    assert set(setting.counts().values()) == {1}
+    assert {each.count for member in setting.members for each in member.got()} == {1}
+    for member in setting.members:
+        assert member.finish() == 0
+        assert member.lines()[-1] == "closed"
+
+
+def test_released_records_come_again_and_rejected_ones_do_not(setting: Setting) -> None:
+    """With the number of their delivery; after five, the limit, a record is archived."""
+    values = ["v", "reject", "release 1 x", "release 3 x", "release 9 x", "v"]
+    setting.produce(values)
+    member = setting.join()
+    wait_until(lambda: sum(setting.counts().values()) == 2 + 1 + 2 + 4 + 5, "all deliveries")
+    setting.produce(["end", "end"])
+    wait_until(lambda: {(0, 3), (1, 3)} <= setting.done(), "the end")
+    assert [each.count for each in member.got() if each.value == "release 3 x"] == [1, 2, 3, 4]
+    assert [each.count for each in member.got() if each.value == "release 9 x"] == [1, 2, 3, 4, 5]
+    assert setting.done() == offsets(8) - {(0, 2)}
+
+
+def test_records_of_a_killed_member_come_again_when_their_lock_ends(setting: Setting) -> None:
+    setting.produce(["hold", "v", "v", "v"])
+    member = setting.join()
+    wait_until(lambda: "holding" in member.lines(), "the member to hold a record")
+    member.kill()
+    setting.produce(["later", "later"])
+    setting.join()
+    wait_until(lambda: setting.done() == offsets(6), "all records")
+    held = {(each.partition, each.offset): each.count for each in setting.members[1].got()}
+    assert set(held.values()) <= {1, 2}
+    assert 2 in held.values()
+
+
+def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
+    setting: Setting, broker: BrokerProcess
+) -> None:
+    """Records that were acknowledged do not come again; the counts of the others go on."""
+    setting.produce([f"release {number % 3} {number}" for number in range(600)])
+    setting.join()
+    setting.join()
+    for already in (100, 300, 450):
+        wait_until(lambda already=already: len(setting.done()) > already, "records")  # type: ignore[misc]
+        broker.kill()
+        before = setting.done()
+        seen = [len(member.got()) for member in setting.members]
+        broker.start()
+        wait_until(lambda before=before: len(setting.done()) > len(before), "a restart")  # type: ignore[misc]
+        for member, number in zip(setting.members, seen, strict=True):
+            again = {(each.partition, each.offset) for each in member.got()[number:]}
+            assert not again & before
+    wait_until(lambda: setting.done() == offsets(600), "all records", 120)
+    most = {}
+    for member in setting.members:
+        for each in member.got():
+            key = each.partition, each.offset
+            most[key] = max(most.get(key, 0), each.count)
+    counts = setting.counts()
+    for key, count in most.items():
+        number = 2 * key[1] + key[0]
+        assert number % 3 < count <= 5
+        # A delivery whose release was not stored when the broker was killed counts for the members only.
+        assert count <= counts[key]
+
+
+def test_console_share_consumer_and_share_groups_tool(
+    setting: Setting, broker: BrokerProcess, tool_servers: ToolServers
+) -> None:
+    """kafka-console-share-consumer.sh and kafka-share-groups.sh of 4.3.0."""
+    tools, name = tool_servers(KAFKA_4), setting.name
+
+    def run(tool: str, *arguments: str) -> str:
+        result = tools.run(tool, "--bootstrap-server", broker.bootstrap, *arguments)
+        assert result.status == 0, result
+        return result.output
+
+    setting.produce([f"v{number}" for number in range(20)])
+    shown = run(
+        "kafka-console-share-consumer",
+        *("--topic", name, "--group", name, "--max-messages", "20", "--timeout-ms", "30000"),
+    )
+    assert sorted(shown.split()) == sorted(f"v{number}" for number in range(20))
+    assert name in run("kafka-share-groups", "--list").split()
+    assert f"{name} Empty" in " ".join(run("kafka-share-groups", "--list", "--state").split())
+    assert "Share" in run("kafka-groups", "--list")
+    of_group = ("--group", name)
+
+    def found() -> dict[str, tuple[str, str]]:
+        """The start offset and the lag of each partition."""
+        return described(run("kafka-share-groups", "--describe", *of_group), name)
+
+    wait_until(lambda: [lag for _, lag in found().values()] == ["0", "0"], "acknowledgements", 30)
+    assert "Empty" in run("kafka-share-groups", "--describe", *of_group, "--state")
+    to_earliest = ("--reset-offsets", *of_group, "--topic", name, "--to-earliest", "--execute")
+    run("kafka-share-groups", *to_earliest)
+    assert found() == {"0": ("0", "10"), "1": ("0", "10")}
+    member = setting.join()
+    wait_until(lambda: setting.done() == offsets(20), "the records again")
+    assert f"{name}:0,1" in run("kafka-share-groups", "--describe", *of_group, "--members")
+    assert "Stable" in run("kafka-share-groups", "--describe", *of_group, "--state")
+    assert member.finish() == 0
+    run("kafka-share-groups", "--delete-offsets", *of_group, "--topic", name)
+    assert found() == {}
+    run("kafka-share-groups", "--delete", *of_group)
+    assert name not in run("kafka-share-groups", "--list").split()
+
+
+def test_leaders_move_between_brokers(
+    tmp_path: Path, stack: ExitStack, tool_servers: ToolServers
+) -> None:
+    """With ZooKeeper and three kwire brokers, each of which is killed once."""
+    cluster = KwireCluster(tmp_path / "cluster", settings=SETTINGS)
+    stack.callback(cluster.stop)
+    cluster.start()
+    setting = Setting(cluster.bootstrap, None, "moving", tmp_path, stack)
+    setting.join()
+    setting.join()
+    of_group = ("--bootstrap-server", cluster.bootstrap, "--describe", "--group", "moving")
+    tools = tool_servers(KAFKA_4)
+
+    def is_begun() -> bool:
+        shown = tools.run("kafka-share-groups", *of_group).output
+        return set(described(shown, "moving")) == {"0", "1"}
+
+    wait_until(is_begun, "the state of the partitions")
+    setting.produce([f"v{number}" for number in range(300)])
+    for number, broker in enumerate(cluster.brokers):
+        wait_until(lambda n=number: len(setting.done()) >= 300 + 100 * n, "records", 120)  # type: ignore[misc]
+        broker.kill()
+        setting.produce([f"v{each}" for each in range(100)])
+        wait_until(
+            lambda n=number: len(setting.done()) >= 400 + 100 * n, "records after a kill", 120
+        )  # type: ignore[misc]
+        broker.start()
+        wait_until(lambda: all(count == 3 for count in cluster.in_sync(0, "moving")), "all in sync")
+    assert len(setting.done()) == 600
