@@ -6,18 +6,19 @@ hours' files interleave, and the files are merged: a batch at a time, never a wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from .manifest import Content, Entry
 from .problems import Problem
 from .replay_plan import COLUMNS, Range
+from .storage import is_local
+from .tables.stores import file_system, store_settings
 
 #: Number of records of each file held in memory.
 BATCH = 8192
@@ -53,12 +54,14 @@ class ArchivedPartition:
     pieces: tuple[Piece, ...]
     oldest_ms: int | None = None
     lost: tuple[tuple[int, int], ...] = ()
+    #: How to reach the files in an object store (`store_settings`).
+    store: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         """See SourcePartition."""
         wanted = [piece for piece in self.pieces if piece.last >= offset and piece.first < end]
         for group in overlapping(wanted):
-            streams = [_batches(piece, offset, end) for piece in group]
+            streams = [_batches(piece, offset, end, self.store) for piece in group]
             yield from streams[0] if len(streams) == 1 else merged(streams)
 
 
@@ -70,6 +73,7 @@ def archived_partitions(
     Raises Problem if its manifests lack entries.
     """
     archive.check(topics)
+    store = store_settings(archive.path)
     entries: dict[tuple[str, int], list[Entry]] = {}
     for entry in archive.entries(topics):
         entries.setdefault((entry.topic, entry.partition), []).append(entry)
@@ -90,7 +94,7 @@ def archived_partitions(
         lost = tuple(lost for entry in some for lost in entry.lost)
         first, end = some[0].first_offset, some[-1].last_offset + 1
         oldest = max(min(times), within.from_ms or 0) if times else None
-        found.append(ArchivedPartition(topic, partition, first, end, pieces, oldest, lost))
+        found.append(ArchivedPartition(topic, partition, first, end, pieces, oldest, lost, store))
     return found
 
 
@@ -127,10 +131,12 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
         yield from table.sort_by("offset").combine_chunks().to_batches()
 
 
-def _batches(piece: Piece, offset: int, end: int) -> Iterator[pa.RecordBatch]:
+def _batches(
+    piece: Piece, offset: int, end: int, store: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
     """The records of one file; row groups that end before `offset` or begin at `end` are not read."""
     try:
-        with _open(piece.path) as file:
+        with _open(piece.path, store) as file:
             groups = [
                 number
                 for number in range(file.num_row_groups)
@@ -149,11 +155,10 @@ def _batches(piece: Piece, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         raise Problem(f"cannot read {piece.path}: {error}") from error
 
 
-def _open(path: str) -> pq.ParquetFile:
-    if ":/" not in path:
+def _open(path: str, store: Mapping[str, str]) -> pq.ParquetFile:
+    if is_local(path):
         return pq.ParquetFile(path, coerce_int96_timestamp_unit="ms")
-    # Hadoop's name for what Arrow calls s3
-    system, name = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
+    system, name = file_system(path, store)
     return pq.ParquetFile(name, filesystem=system, coerce_int96_timestamp_unit="ms")
 
 

@@ -13,12 +13,15 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .leases import LEASE_S, Lease, Renewal
 from .problems import Problem
 
+#: How often an object store may say that two requests for one name came at the same time.
+CONFLICTS = 5
 #: Raises Problem if a name that was held may be another process's by now.
 StillHeld = Callable[[], None]
 
@@ -237,24 +240,52 @@ class HadoopStorage(Storage):
             stream.close()
 
     def create(self, name: str, data: bytes) -> bool:
-        """See Storage; renaming onto a name that is taken fails."""
+        """See Storage; renaming onto a name that is taken fails. On S3, where renaming copies, a conditional request does."""
+        if self._fs.getScheme() == "s3a":
+            return self._put_if_absent(name, data)
         return self._write_and_rename(name, data, "NONE")
 
+    def _put_if_absent(self, name: str, data: bytes) -> bool:
+        """One `PutObject` with `If-None-Match: *`, which the store refuses if there is an object with that name.
+
+        Of two at the same time one may also get a conflict (409), which does not say whether the other one will succeed.
+        """
+        from py4j.protocol import Py4JJavaError
+
+        aws = self._jvm.software.amazon.awssdk
+        place = self._path(name)
+        condition = aws.awscore.AwsRequestOverrideConfiguration.builder()
+        condition = condition.putHeader("If-None-Match", "*").build()
+        request = aws.services.s3.model.PutObjectRequest.builder()
+        request = request.bucket(place.toUri().getHost()).key(self._fs.pathToKey(place))
+        request = request.overrideConfiguration(condition).build()
+        client = self._fs.getS3AInternals().getAmazonS3Client("kwire")
+        for left in reversed(range(CONFLICTS)):
+            try:
+                client.putObject(request, aws.core.sync.RequestBody.fromBytes(data))
+                return True
+            except Py4JJavaError as error:
+                cause = error.java_exception
+                status = cause.statusCode() if hasattr(cause, "statusCode") else 0
+                if status == HTTPStatus.PRECONDITION_FAILED:
+                    return False
+                if status != HTTPStatus.CONFLICT or not left:
+                    raise
+        return False
+
     def replace(self, name: str, data: bytes) -> None:
-        """See Storage."""
-        self._write_and_rename(name, data, "OVERWRITE")
+        """See Storage. On S3 a file appears in full when it is closed, and renaming would first delete the one that is there."""
+        if self._fs.getScheme() == "s3a":
+            self._write(self._path(name), data)
+        else:
+            self._write_and_rename(name, data, "OVERWRITE")
 
     def _write_and_rename(self, name: str, data: bytes, how: str) -> bool:
         from py4j.protocol import Py4JJavaError
 
         folder, _, last = name.rpartition("/")
         made = self._path(f"{folder}/.{last}.{os.getpid()}.tmp")
-        stream = self._fs.create(made, True)
-        try:
-            stream.write(data)
-            stream.hsync()
-        finally:
-            stream.close()
+        self._write(made, data)
         try:
             self._rename(made, self._path(name), how)
         except Py4JJavaError as error:
@@ -263,6 +294,14 @@ class HadoopStorage(Storage):
                 return False
             raise
         return True
+
+    def _write(self, path: Any, data: bytes) -> None:
+        stream = self._fs.create(path, True)
+        try:
+            stream.write(data)
+            stream.hsync()
+        finally:
+            stream.close()
 
     def _rename(self, source: Any, target: Any, how: str) -> None:
         kind = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")

@@ -80,8 +80,12 @@ class Delta:
 
     def state(self) -> State | None:
         """See Table. Another program's commits say nothing of the archive, so the newest one that does counts."""
-        reached = self._there.transaction_version(APPLICATION)
-        for commit in self._there.history():
+        try:
+            reached = self._there.transaction_version(APPLICATION)
+            history = self._there.history()
+        except (DeltaError, OSError) as error:
+            raise Problem(f"the Delta table {self.name} cannot be read: {error}") from error
+        for commit in history:
             if (text := commit.get(STATE)) is not None:
                 state = State.of(text, self.name)
                 if reached != state.commit:

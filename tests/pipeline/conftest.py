@@ -59,7 +59,11 @@ def spark(connector: Path) -> Iterator[SparkSession]:
 
     parser = ArgumentParser()
     add_spark(parser)
-    words = [f"--conf={key}={value}" for key, value in SMALL.items()]
+    folders = connector, jars_or_skip("s3-3.4.1")
+    jars = {jar.name: str(jar) for folder in folders for jar in folder.glob("*.jar")}
+    jars = {name: jar for name, jar in jars.items() if "scala-library" not in name}
+    settings = {**SMALL, "spark.jars": ",".join(jars.values())}
+    words = [f"--conf={key}={value}" for key, value in settings.items()]
     options = parser.parse_args(["--master=local[2]", f"--jars={connector}", *words])
     session = start_session(options, "tests")
     yield session
