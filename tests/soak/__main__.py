@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..e2e.conftest import build_broker
 from .checker import check
-from .conftest import broker_config
+from .conftest import broker_config, log_dirs
 from .harness import EXPECTATIONS, Plan, history, run
 
 
@@ -35,9 +35,10 @@ def main() -> int:
         rate=options.rate,
         java=not options.no_java,
         both_protocols=True,
+        log_dirs=log_dirs(options.directory),
         say=lambda text: print(text, flush=True),
     )
-    with build_broker(options.directory / "broker", broker_config()) as broker:
+    with build_broker(options.directory / "broker", broker_config(plan.log_dirs)) as broker:
         outcome = run([broker], plan)
     print(outcome)
     return 0 if outcome.verdict.passed else 1

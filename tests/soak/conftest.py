@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from ..e2e.conftest import BROKER, long_form, new_broker
 
-__all__ = ["BROKER", "broker_config", "long_form", "new_broker"]
+__all__ = ["BROKER", "broker_config", "log_dirs", "long_form", "new_broker"]
 
 
 SESSIONS = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
 HEARTBEATS = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
 
 
-def broker_config() -> dict[str, str]:
+def log_dirs(folder: Path) -> tuple[str, ...]:
+    """Return the log directories of kwire, between which replicas are moved."""
+    return (f"{folder}/one", f"{folder}/two") if BROKER == "kwire" else ()
+
+
+def broker_config(directories: Sequence[str] = ()) -> dict[str, str]:
     """Return settings under which logs roll and the internal topics are compacted all the time.
 
     Apache Kafka 4 refuses segments so small.
@@ -26,4 +34,5 @@ def broker_config() -> dict[str, str]:
         "group.consumer.migration.policy": "bidirectional",
         **dict.fromkeys(SESSIONS, "3000"),
         **dict.fromkeys(HEARTBEATS, "300"),
+        **({"log.dirs": ",".join(directories)} if directories else {}),
     }

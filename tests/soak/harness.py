@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +21,7 @@ from ..support.broker_process import BrokerFailed
 from .checker import Expectations, Line, Verdict, check, read_lines
 from .clients import Client, ClientFailed, Phase, Place
 from .java import JavaMember, JavaSender, JavaTool
+from .moves import move_some, wait_for_moves
 from .plain import GroupMember, LastReader, Sender
 from .recorder import Recorder
 from .transactional import Mixer, Transactor, Transformer
@@ -71,6 +73,8 @@ class Plan:
     transactions: bool = True
     #: Members of groups choose between the classic protocol and that of KIP-848, each time that they join.
     both_protocols: bool = False
+    #: The log directories of each broker, between which replicas are moved shortly before kills.
+    log_dirs: tuple[str, ...] = ()
     say: Callable[[str], None] = print
 
 
@@ -84,6 +88,8 @@ class Outcome:
     doomed_starts: int
     restart_s: list[float] = field(default_factory=list)
     took_s: float = 0.0
+    #: How many moves of replicas to other log directories were begun.
+    moves: int = 0
     #: Errors that consumers got instead of records, after which they continued.
     poll_errors: list[str] = field(default_factory=list)
 
@@ -94,7 +100,7 @@ class Outcome:
         return (
             f"{self.kills} kills ({self.doomed_starts} of a broker that was starting) in"
             f" {self.took_s:.0f} s, seed {self.seed}; restarts"
-            f" {average:.2f} s on average, {slowest:.2f} s at most\n"
+            f" {average:.2f} s on average, {slowest:.2f} s at most; {self.moves} moves of replicas\n"
             f"{self.verdict}"
         )
 
@@ -140,6 +146,9 @@ def run(
     for reader in readers:
         reader.start()
     _join(readers, 600.0)
+    if plan.log_dirs:
+        for broker in brokers:
+            wait_for_moves(broker)
     paths = [client.recorder.path for client in (*clients, *readers)]
     verdict = check(read_lines([*paths, nemesis.recorder.path]), EXPECTATIONS)
     return Outcome(
@@ -148,6 +157,7 @@ def run(
         kills=nemesis.kills,
         doomed_starts=nemesis.doomed_starts,
         restart_s=nemesis.restart_s,
+        moves=nemesis.moves,
         took_s=time.monotonic() - began,
         poll_errors=[error for client in clients for error in client.errors],
     )
@@ -289,6 +299,7 @@ class Nemesis:
 
     DOOMED = 0.15  # of the starts are cut short
     MEMBER = 0.02  # of the kills take the Java consumer too
+    MOVES = 0.7  # of the kills come while replicas are being moved, or shortly after
 
     def __init__(self, brokers: Sequence[Killable], plan: Plan, clients: Sequence[Client]) -> None:
         self.brokers = brokers
@@ -299,6 +310,7 @@ class Nemesis:
         self.restart_s: list[float] = []
         self.kills = 0
         self.doomed_starts = 0
+        self.moves = 0
 
     def run(self) -> None:
         """Do all kills of the plan."""
@@ -306,7 +318,10 @@ class Nemesis:
         while self.kills < self.plan.kills:
             patient = 4.0 if self.choice.random() < 0.1 else 1.0
             self.wait(patient * self.choice.uniform(*self.plan.between_s))
-            self._kill(self.choice.choice(self.brokers))
+            broker = self.choice.choice(self.brokers)
+            if self.plan.log_dirs and self.choice.random() < self.MOVES:
+                self._move(broker)
+            self._kill(broker)
             if self.kills % 25 == 0:
                 self.plan.say(f"{self.kills} kills after {time.monotonic() - began:.0f} s")
         self.recorder.close()
@@ -317,6 +332,12 @@ class Nemesis:
         while time.monotonic() < until:
             _look_after(self.clients)
             time.sleep(min(0.2, max(0.0, until - time.monotonic())))
+
+    def _move(self, broker: Killable) -> None:
+        """Begin to move replicas, and give them a part of the time they need."""
+        with suppress(OSError):
+            self.moves += move_some(broker, self.choice, self.plan.log_dirs)
+        self.wait(self.choice.choice((0.0, 0.05, 0.3, 1.0)))
 
     def _kill(self, broker: Killable) -> None:
         self.note_kill(broker)

@@ -2,7 +2,8 @@
 
 KWIRE_KILLS=N kills N times, KWIRE_SEED=N chooses and waits as the run with that seed did. Without
 Java, Apache Kafka's own tools are not among the clients. In the long form, and with KWIRE_BOTH_PROTOCOLS=1, members of
-groups join by the classic protocol or by that of KIP-848, so that the group changes its kind.
+groups join by the classic protocol or by that of KIP-848, so that the group changes its kind. Replicas are moved between
+the broker's log directories, and most kills come while they are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import KAFKA_3, fetched_jars
 from .clients import ClientFailed
-from .conftest import BROKER, broker_config
+from .conftest import BROKER, broker_config, log_dirs
 from .harness import JAVA, TOPICS, Plan, run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -38,8 +39,9 @@ def test_killed_broker_loses_and_repeats_nothing(
         *(kills, seed, tmp_path / "history"),
         java=java,
         both_protocols=both,
+        log_dirs=log_dirs(tmp_path),
     )
-    broker = new_broker(broker_config())
+    broker = new_broker(broker_config(plan.log_dirs))
     try:
         outcome = run([broker], plan)
     except ClientFailed:
@@ -49,6 +51,7 @@ def test_killed_broker_loses_and_repeats_nothing(
     print(f"\n{outcome}")
     assert outcome.verdict.passed, str(outcome)
     assert outcome.verdict.counts["kills"] >= kills
+    assert outcome.moves or not plan.log_dirs
     for topic in TOPICS:
         if java or topic != JAVA:
             assert outcome.verdict.counts[f"records acknowledged in {topic}"] > 5 * kills
