@@ -63,18 +63,18 @@ def alter_replica_log_dirs(
             for number in topic.partitions:
                 yield
                 wanted[TopicPartition(topic.name, number)] = directory.path
-    rows: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    rows: dict[str, AlterReplicaLogDirTopicResult] = {}
     for tp, path in wanted.items():
         yield
         error = ctx.services.log_dir_moves.move(tp, path)
         row = AlterReplicaLogDirPartitionResult(partition_index=tp.partition, error_code=error)
-        rows.setdefault(tp.topic, []).append(row)
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
-            for name, partitions in rows.items()
-        ]
-    )
+        topic_row = rows.get(tp.topic)
+        if topic_row is None:
+            topic_row = rows[tp.topic] = AlterReplicaLogDirTopicResult(
+                topic_name=tp.topic, partitions=[]
+            )
+        topic_row.partitions.append(row)
+    return AlterReplicaLogDirsResponse(results=list(rows.values()))
 
 
 @handles(

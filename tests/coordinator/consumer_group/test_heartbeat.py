@@ -473,7 +473,7 @@ def test_an_expression_that_nobody_has_any_more_is_deleted(machine: ConsumerMach
 
 
 def test_a_large_target_is_made_outside_of_the_request(machine: ConsumerMachine) -> None:
-    machine.add_topics(topic("foo", 3000))
+    machine.add_topics(topic("foo", 6000))
     machine.hold_effects = True
     answer = machine.beat("m1", 0)
     assert (answer.member_epoch, assigned(answer)) == (1, {})
@@ -484,14 +484,14 @@ def test_a_large_target_is_made_outside_of_the_request(machine: ConsumerMachine)
     machine.work(effect)
     answer = machine.beat("m1", 1)
     given = assigned(answer)
-    assert answer.member_epoch == 2 and given is not None and len(given["foo"]) == 3000
+    assert answer.member_epoch == 2 and given is not None and len(given["foo"]) == 6000
 
 
 def test_a_large_target_is_for_those_who_are_there_when_it_is_stored(
     machine: ConsumerMachine,
 ) -> None:
     """One member leaves while it is made, and another takes over an instance id."""
-    machine.add_topics(topic("foo", 3000))
+    machine.add_topics(topic("foo", 6000))
     machine.hold_effects = True
     for member in ("m1", "m2", "m3"):
         machine.beat(member, 0, instance_id=f"i{member}" if member == "m3" else None)
@@ -507,7 +507,7 @@ def test_a_large_target_is_for_those_who_are_there_when_it_is_stored(
     machine.beat("m2", -1)
     machine.apply(machine.shard.consumer.target_assigned(effect, found, machine.now))
     shares = {member: len(some[topic_id("foo")]) for member, some in machine.group.target.items()}
-    assert shares == {"m1": 1000, "m4": 1000}
+    assert shares == {"m1": 2000, "m4": 2000}
     assert machine.group.assignment_epoch == effect.epoch
 
 
@@ -515,7 +515,7 @@ def test_a_large_target_takes_a_step_for_each_member() -> None:
     """What is left to do when it is stored is small, too: its records are bytes by then."""
     machine = ConsumerMachine(consumer_assignment_interval_ms=1000)
     machine.beat("m0", 0)
-    for number in range(1, 2_500):
+    for number in range(1, 5_000):
         member = replace(machine.group.members["m0"], member_id=f"m{number:04}", assigned={})
         machine.shard.replay(MemberRecord(GROUP, member.member_id, member), 1)
     machine.advance(1000)
@@ -523,7 +523,7 @@ def test_a_large_target_takes_a_step_for_each_member() -> None:
     machine.beat("new", 0)
     (effect,) = machine.effects
     began = process_time()
-    assert sum(1 for _ in effect.steps) > 3 * 2_500
+    assert sum(1 for _ in effect.steps) > 3 * 5_000
     assert process_time() - began < 2
 
 
@@ -696,6 +696,24 @@ def test_more_names_than_a_turn_can_count_are_refused() -> None:
         check_request(request, 1, ["uniform"])
     assert refused.value.error is ErrorCode.INVALID_REQUEST
     assert refused.value.message == "SubscribedTopicNames has 10001 names; 10000 are possible."
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([TopicPartitions()] * 50_001, "TopicPartitions has 50001 topics; 50000 are possible."),
+        (
+            [TopicPartitions(partitions=[0] * 100_000)] * 3,
+            "TopicPartitions has 300000 partitions; 200000 are possible.",
+        ),
+    ],
+)
+def test_more_partitions_than_a_turn_can_look_through_are_refused(
+    rows: list[TopicPartitions], message: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        check_request(request(member_epoch=2, topic_partitions=rows), 1, ["uniform"])
+    assert (refused.value.error, refused.value.message) == (ErrorCode.INVALID_REQUEST, message)
 
 
 @pytest.mark.parametrize("field", ["rack_id", "instance_id", "subscribed_topic_regex"])

@@ -306,8 +306,10 @@ class ConsumerGroup:
         """Set a member."""
         old = self.members.get(member.member_id)
         self.members[member.member_id] = member
-        self._count_member(old, -1)
-        self._count_member(member, 1)
+        # There may be thousands of names, and most changes leave them alone.
+        names = old is None or old.subscribed_topic_names != member.subscribed_topic_names
+        self._count_member(old, -1, names=names)
+        self._count_member(member, 1, names=names)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
@@ -320,11 +322,14 @@ class ConsumerGroup:
         if old.instance_id is not None:
             self.static_members.pop(old.instance_id, None)
 
-    def _count_member(self, member: ConsumerGroupMember | None, change: int) -> None:
+    def _count_member(
+        self, member: ConsumerGroupMember | None, change: int, *, names: bool = True
+    ) -> None:
         if member is None:
             return
-        self.hold(change * member_bytes(member))
-        _subscribe(self.topics, member.subscribed_topic_names, by_name=change)
+        self.hold(change * member_bytes(member, names=names))
+        if names:
+            _subscribe(self.topics, member.subscribed_topic_names, by_name=change)
         _count(self.regexes, member.subscribed_topic_regex, change)
         _count(self.assignors, member.server_assignor, change)
         if member.classic is not None:
@@ -403,8 +408,9 @@ def subscription_type(regexes: Mapping[str, int], topics: Topics, members: int) 
     return SubscriptionType.HOMOGENEOUS if alike else SubscriptionType.HETEROGENEOUS
 
 
-def member_bytes(member: ConsumerGroupMember) -> int:
-    """What a member keeps in memory, without its target."""
+def member_bytes(member: ConsumerGroupMember, *, names: bool = True) -> int:
+    """What a member keeps in memory, without its target, and without the names of its topics if so asked."""
+    named = member.subscribed_topic_names if names else ()
     classic = () if member.classic is None else member.classic.protocols
     return (
         MEMBER_BYTES
@@ -413,7 +419,8 @@ def member_bytes(member: ConsumerGroupMember) -> int:
         + getsizeof(member.rack_id)
         + getsizeof(member.client_id)
         + getsizeof(member.subscribed_topic_regex)
-        + sum(NAME_BYTES + getsizeof(name) for name in member.subscribed_topic_names)
+        + NAME_BYTES * len(named)
+        + sum(map(getsizeof, named))
         + sum(getsizeof(name) + getsizeof(metadata) for name, metadata in classic)
         + PARTITION_BYTES * (_size(member.assigned) + _size(member.revoking))
     )

@@ -37,6 +37,10 @@ CLIENT_MADE_ID_VERSION = 1
 #: How many topics a member names at most: they are counted and stored in one turn.
 MOST_NAMES = 10_000
 
+#: How many topics, and partitions, a member says at most that it has: they are looked through in one turn.
+MOST_OWNED_TOPICS = 50_000
+MOST_OWNED = 200_000
+
 
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
@@ -65,6 +69,14 @@ def check_request(
     names = len(request.subscribed_topic_names or ())
     if names > MOST_NAMES:
         raise _invalid(f"SubscribedTopicNames has {names} names; {MOST_NAMES} are possible.")
+    owned = request.topic_partitions or ()
+    if len(owned) > MOST_OWNED_TOPICS:
+        raise _invalid(
+            f"TopicPartitions has {len(owned)} topics; {MOST_OWNED_TOPICS} are possible."
+        )
+    partitions = sum(len(row.partitions) for row in owned)
+    if partitions > MOST_OWNED:
+        raise _invalid(f"TopicPartitions has {partitions} partitions; {MOST_OWNED} are possible.")
     assignor = request.server_assignor
     if assignor is not None and assignor not in assignors:
         raise Refusal(

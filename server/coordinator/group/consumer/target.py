@@ -25,7 +25,7 @@ from .uniform import assign_uniform
 ASSIGNORS = {"uniform": assign_uniform, "range": assign_range}
 
 #: A target of more members and partitions is made in steps, and members get it with their next heartbeats.
-AT_ONCE = 2_000
+AT_ONCE = 5_000
 
 
 def update_target(
@@ -66,7 +66,7 @@ def _is_large(near: Surroundings, group: ConsumerGroup, new: ConsumerGroupMember
     """Whether members and partitions are so many that a target takes long."""
     size = len(group.members)
     topics = near.image.topics
-    for name in (*group.topics, *new.subscribed_topic_names):
+    for name in group.topics.keys() | new.subscribed_topic_names:
         if size > AT_ONCE:
             return True
         if name in topics:
