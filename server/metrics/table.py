@@ -36,6 +36,7 @@ Distribution: TypeAlias = tuple[tuple[str, ...], list[int], int]
 NOTHING: tuple[str, ...] = ()
 TOPIC = ("topic",)
 PARTITION = ("topic", "partition")
+CLIENT_ID = ("clientId",)
 REQUEST = ("request",)
 LISTENER = ("listener", "networkProcessor")
 SOFTWARE = ("clientSoftwareName", "clientSoftwareVersion", *LISTENER)
@@ -449,6 +450,14 @@ def pushed(read: Callable[[Telemetry], float]) -> Callable[[View], Iterator[Samp
     return samples
 
 
+def log_dir_lag(view: View) -> Iterator[Sample]:
+    """How far the copies that are being made in other log directories are behind their logs."""
+    logs = view.sources.logs
+    pairs = [(logs.get(copy.tp), copy) for copy in logs.futures()]
+    lags = [log.log_end_offset - copy.log_end_offset for log, copy in pairs if log is not None]
+    yield ("ReplicaAlterLogDirs",), max(lags, default=0)
+
+
 G, M, P, H, F = Kind.GAUGE, Kind.METER, Kind.PERCENT, Kind.HISTOGRAM, Kind.FLAT
 SERVER, NETWORK, CONTROLLER = "kafka.server", "kafka.network", "kafka.controller"
 LOG, CLUSTER, GROUP = "kafka.log", "kafka.cluster", "kafka.coordinator.group"
@@ -514,6 +523,7 @@ ROWS: tuple[Row, ...] = (
     bean(G, SERVER, "ReplicaManager", "UnderMinIsrPartitionCount", "Led partitions with fewer in-sync replicas than min.insync.replicas.", lambda v: v.under_min_isr),
     bean(G, SERVER, "ReplicaManager", "AtMinIsrPartitionCount", "Led partitions with exactly min.insync.replicas in-sync replicas.", lambda v: v.at_min_isr),
     bean(G, SERVER, "ReplicaManager", "ReassigningPartitions", "Partitions that are being moved; known to the controller.", lambda v: v.reassigning),
+    bean(G, SERVER, "ReplicaAlterLogDirsManager", "MaxLag", "The most offsets that a copy of a replica, which is being moved to another log directory, is behind.", log_dir_lag, CLIENT_ID),
     bean(M, SERVER, "ReplicaManager", "IsrShrinksPerSec", "Times that replicas left the in-sync replicas of a led partition.", lambda v: v.sources.replicas.membership.counts.isr_shrinks),
     bean(M, SERVER, "ReplicaManager", "IsrExpandsPerSec", "Times that replicas joined the in-sync replicas of a led partition.", lambda v: v.sources.replicas.membership.counts.isr_expands),
     bean(G, CLUSTER, "Partition", "ReplicasCount", "Replicas; 0 on brokers that do not lead.", labels=PARTITION, each=lambda p: len(p.state.replicas) if p.is_leader else 0),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.messages.sasl_handshake import SaslHandshakeRequest
 from server.metrics.exposition import names_of
-from server.metrics.table import ROWS
+from server.metrics.table import ROWS, log_dir_lag
 from tests.metrics.scraped import RECORDS, Client, Series, broker_in, busy, chunks, parse, value
 
 #: Series that only exist with something that this broker does not have: a watchdog, listeners with logins.
@@ -53,6 +55,17 @@ def test_every_row_of_the_table_is_served_with_its_labels(series: list[Series]) 
     assert {name: set(told[name]) for name in found if name in told} == {
         name: labels for name, labels in found.items() if name in told
     }
+
+
+def test_the_copy_that_is_furthest_behind_is_told() -> None:
+    ends = {"a": 100, "b": 50}
+    copies = [SimpleNamespace(tp=tp, log_end_offset=30) for tp in ("b", "a", "gone")]
+    logs = {tp: SimpleNamespace(log_end_offset=end) for tp, end in ends.items()}
+    manager = SimpleNamespace(get=logs.get, futures=lambda: copies)
+    view: Any = SimpleNamespace(sources=SimpleNamespace(logs=manager))
+    assert list(log_dir_lag(view)) == [(("ReplicaAlterLogDirs",), 70)]
+    copies.clear()
+    assert list(log_dir_lag(view)) == [(("ReplicaAlterLogDirs",), 0)]
 
 
 def test_no_series_is_told_twice(series: list[Series]) -> None:
