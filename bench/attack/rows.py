@@ -333,6 +333,39 @@ def abandoned_joins(scene: Scene, groups: int = 600) -> str:
     return f"{groups} joins, {refused} refused"
 
 
+def joins_of_a_large_group(scene: Scene) -> str:
+    """A thousand members join, for some seconds, so that several targets are made."""
+    began = time.monotonic()
+    wire = scene.wire()
+    for first in range(stages.MEMBERS, stages.MEMBERS + 1_000, 100):
+        wire.pipeline(stages.joining(first, 100))
+        time.sleep(0.5)
+    wire.close()
+    return f"1,000 joins in {time.monotonic() - began:.1f} s"
+
+
+def describe_a_large_group(scene: Scene) -> str:
+    body = body_of(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        1,
+        group_ids=["many"] * 20,
+        include_authorized_operations=False,
+    )
+    return scene.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, body)
+
+
+def heartbeats_with_many_names(scene: Scene) -> str:
+    began = time.monotonic()
+    names = [f"a topic with a name of its own {number:05}" for number in range(10_000)]
+    wire = scene.wire()
+    for number in range(100):
+        body = stages.consumer_heartbeat("names", f"member-{number}", names)
+        wire.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, body)
+        wire.receive(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
+    wire.close()
+    return f"100 requests in {time.monotonic() - began:.1f} s"
+
+
 def offset_fetch(scene: Scene) -> str:
     groups = [{"group_id": name, "topics": None} for name in stages.group_names()]
     return scene.ask(
@@ -534,6 +567,27 @@ ROWS: tuple[Row, ...] = (
         "600 abandoned joins with 1 MB of metadata each",
         "plain",
         abandoned_joins,
+    ),
+    Row(
+        "consumer-group-joins",
+        "1,000 joins of a consumer group with 5,000 members and 10,000 partitions",
+        "members",
+        joins_of_a_large_group,
+        in_kafka=False,
+    ),
+    Row(
+        "consumer-group-describe",
+        "ConsumerGroupDescribe that names a group of 5,000 members 20 times",
+        "members",
+        describe_a_large_group,
+        in_kafka=False,
+    ),
+    Row(
+        "consumer-group-names",
+        "100 ConsumerGroupHeartbeats with 10,000 names each",
+        "plain",
+        heartbeats_with_many_names,
+        in_kafka=False,
     ),
     Row("offset-fetch", "OffsetFetch of 100,000 groups", "groups", offset_fetch),
     Row("delete-groups", "DeleteGroups of 100,000 groups", "groups", delete_groups),

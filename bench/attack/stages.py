@@ -16,6 +16,10 @@ GROUPS = 100_000
 PRODUCERS = 50_000
 TOPICS = 2_000
 
+#: A consumer group: its members, and the partitions that they read.
+MEMBERS = 5_000
+READ_PARTITIONS = 10_000
+
 #: An id as long as clients like, which a pattern has to be matched with.
 LONG_ID = "a" * 10_000
 
@@ -134,6 +138,38 @@ def topics(wire: Wire) -> None:
         )
 
 
+def consumer_heartbeat(group: str, member: str, names: list[str]) -> bytes:
+    """The body of a request with which a member joins a consumer group, version 1."""
+    return body_of(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        group_id=group,
+        member_id=member,
+        member_epoch=0,
+        rebalance_timeout_ms=300_000,
+        subscribed_topic_names=names,
+        topic_partitions=[],
+    )
+
+
+def joining(first: int, count: int) -> list[bytes]:
+    """Frames of requests with which further members join the group `many`."""
+    return [
+        frame(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            1,
+            consumer_heartbeat("many", f"member-{number:05}", ["wide"]),
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def members(wire: Wire) -> None:
+    """A consumer group of 5,000 members, and a topic of 10,000 partitions that they read."""
+    create(wire, topic("wide", READ_PARTITIONS))
+    wire.pipeline(joining(0, MEMBERS))
+
+
 #: Each is made on top of "plain".
 STAGES: dict[str, Callable[[Wire], None] | None] = {
     "plain": None,
@@ -141,4 +177,5 @@ STAGES: dict[str, Callable[[Wire], None] | None] = {
     "producers": producers,
     "transactions": transactions,
     "topics": topics,
+    "members": members,
 }

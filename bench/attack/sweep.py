@@ -31,7 +31,7 @@ from tests.support.broker_process import BrokerFailed, resident_bytes
 
 from .smallest import Path as ArrayPath
 from .smallest import array_paths, element_shape, name_of, smallest_request
-from .stages import create, plain, topic
+from .stages import consumer_heartbeat, create, plain, topic
 from .target import MEGABYTE, ROOT, MeteredKwire, children_of, make_target, peak_bytes
 from .wire import Wire, body_of, frame
 
@@ -61,7 +61,7 @@ DESTRUCTIVE = (
 )
 
 #: What fields outside of the filled array say, so that the request gets as far as possible.
-VALUES = {
+VALUES: dict[str, object] = {
     "group_id": "group",
     "member_id": "",
     "protocol_type": "consumer",
@@ -93,6 +93,14 @@ VALUES = {
 }
 
 
+#: The same for single APIs: a member's partitions count only once it has joined, its topics when it joins.
+OF_API: dict[ApiKey, dict[str, object]] = {
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: {"group_id": "members", "member_id": "member"},
+    ApiKey.UPDATE_FEATURES: {"validate_only": True},
+}
+JOINING = {"member_epoch": 0, "rebalance_timeout_ms": 300_000, "topic_partitions": []}
+
+
 class Case(NamedTuple):
     """One request of the sweep."""
 
@@ -103,13 +111,16 @@ class Case(NamedTuple):
     kind: str
 
     def body(self) -> bytes:
+        values = VALUES | OF_API.get(self.api, {})
+        if self.api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            values |= JOINING if self.path == ("subscribed_topic_names",) else {"member_epoch": 2}
         return smallest_request(
             self.api,
             self.version,
             self.path,
             int(self.megabytes * 1_000_000),
             distinct=self.kind != "alike",
-            values=VALUES,
+            values=values,
             inner=self.kind == "inner",
         )
 
@@ -249,6 +260,13 @@ def full_topic(name: str) -> dict[str, object]:
     )
 
 
+def join_group(wire: Wire) -> None:
+    """A member of a consumer group."""
+    body = consumer_heartbeat("members", "member", [name_of(0)])
+    wire.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, body)
+    wire.receive(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
+
+
 # Measuring
 
 
@@ -359,6 +377,8 @@ def main() -> None:
         stack.callback(target.stop)
         wire = Wire(target.port, 600.0)
         plain(wire)
+        if not options.zookeeper:
+            join_group(wire)
         if not options.short:
             make_state(wire, options.divisor)
         wire.close()
