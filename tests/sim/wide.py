@@ -1,7 +1,7 @@
 """`python -m tests.sim.wide`: the simulation with faults of machines and actions of administrators.
 
 Brokers are paused (they stand still while the network continues), log directories fail on running
-brokers, replicas are moved, leaders are elected, min.insync.replicas is changed, and a second topic
+brokers, replicas are moved between brokers and between the log directories of one, leaders are elected, min.insync.replicas is changed, and a second topic
 is deleted and created again all the time. The invariants are the same as in the other runs.
 """
 
@@ -28,6 +28,11 @@ from kwire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kwire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kwire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire.messages.delete_topics import DeleteTopicsRequest
@@ -39,6 +44,7 @@ from kwire.messages.incremental_alter_configs import (
 )
 from kwire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.messages.metadata import MetadataRequest
+from server.metadata.topic_partition import TopicPartition
 from server.net.broker_channel import ChannelError
 from tests.log.faults.disk import Fault
 
@@ -53,7 +59,10 @@ from .zookeeper import ZOOKEEPER
 
 logger = logging.getLogger(__name__)
 
-MORE = ("pause", "pause", "directory", "move", "move", "elect", "minimum", "remake", "grow")
+MORE = (
+    *("pause", "pause", "directory", "move", "move", "elect", "minimum", "remake", "grow"),
+    *("other directory", "other directory", "other directory"),
+)
 SECOND = "u"
 DIRECTORIES = (f"{FOLDER}/a", f"{FOLDER}/b")
 TOPIC_RESOURCE = 2
@@ -155,6 +164,14 @@ class WideWorld(World):
                 replicas = self.rng.sample(BROKERS, self.rng.choice((2, 3)))
                 number = self.rng.randrange(PARTITIONS)
                 self._chore(partial(self._move, number, replicas))
+            case "other directory" if node.is_up:
+                opened = None if node.broker is None else node.broker.opened
+                logs = [] if opened is None else opened.log_manager.logs()
+                if not logs:
+                    return
+                moved = self.rng.choice(sorted(logs, key=lambda log: log.tp))
+                path = self.rng.choice(DIRECTORIES)
+                self._chore(partial(self._change_directory, node.id, moved.tp, path))
             case "elect":
                 self._chore(self._elect)
             case "minimum":
@@ -204,6 +221,16 @@ class WideWorld(World):
         answer = await self.admin.ask(await self._controller(), request, 0)
         return int(answer.error_code or answer.responses[0].partitions[0].error_code)
 
+    async def _change_directory(self, node_id: int, tp: TopicPartition, path: str) -> None:
+        row = AlterReplicaLogDirTopic(name=tp.topic, partitions=[tp.partition])
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[row])])
+        await self.admin.ask(node_id, request, 2)
+
+    def _copies(self) -> int:
+        """How many replicas are still being moved to another directory."""
+        opened = [node.broker.opened for node in self.nodes.values() if node.broker is not None]
+        return sum(len(each.log_manager.futures()) for each in opened if each is not None)
+
     async def _elect(self) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=5000)
         await self.admin.ask(await self._controller(), request, 2)
@@ -251,19 +278,20 @@ class WideWorld(World):
         await self._insist("make the second topic", self._make, 0, ErrorCode.TOPIC_ALREADY_EXISTS)
         await self._insist("end the moves", self._moving, 0)
         for _ in range(40):
-            if self._is_well():
+            if self._is_well() and not self._copies():
                 return
             await asyncio.sleep(1)
         raise Violation(f"not well 40 s after everything was put right: {self._ills()}")
 
     def _ills(self) -> list[str]:
-        return [
+        ills = [
             f"broker {node.id}: {partition}, {partition.isr}"
             for node in self.nodes.values()
             if node.broker is not None
             for partition in node.broker.rooms.replica_manager
             if partition.is_leader and len(partition.isr.isr) < len(BROKERS)
         ]
+        return [*ills, f"{self._copies()} replicas are between directories"]
 
     async def _moving(self) -> int:
         request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=5000)
