@@ -14,21 +14,22 @@ import (
 type command func(arguments []string) (map[string]any, error)
 
 var commands = map[string]command{
-	"produce":  produce,
-	"latency":  latency,
-	"fetch":    fetch,
-	"consume":  consume,
-	"members":  members,
-	"transact": transact,
-	"metadata": metadata,
-	"commits":  commits,
-	"idle":     idle,
-	"probe":    probe,
+	"produce":   produce,
+	"latency":   latency,
+	"fetch":     fetch,
+	"consume":   consume,
+	"members":   members,
+	"consumers": consumers,
+	"transact":  transact,
+	"metadata":  metadata,
+	"commits":   commits,
+	"idle":      idle,
+	"probe":     probe,
 }
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: kwire-load produce|latency|fetch|consume|members|transact|metadata|commits|idle|probe -help")
+		fmt.Fprintln(os.Stderr, "usage: kwire-load produce|latency|fetch|consume|members|consumers|transact|metadata|commits|idle|probe -help")
 		os.Exit(2)
 	}
 	// The generator's own collector must not be what is measured.

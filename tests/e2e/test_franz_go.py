@@ -1,0 +1,283 @@
+"""Members of groups by franz-go (compat/franz-go), with the consumer protocol and with the classic one, against kwire."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ..support.broker_process import BrokerProcess, KwireBroker
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("go") is None, reason="needs go"),
+]
+
+SOURCES = Path(__file__).resolve().parents[2] / "compat" / "franz-go"
+BEATS = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
+SESSIONS = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
+CONFIG = {**dict.fromkeys(BEATS, "300"), "group.initial.rebalance.delay.ms": "100"}
+PARTITIONS = 6
+PATIENCE_S = 90.0
+
+#: Topic, partition, offset, value.
+Record = tuple[str, int, int, str]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the member."""
+    made = tmp_path_factory.mktemp("franz-go") / "member"
+    built = subprocess.run(
+        ["go", "build", "-o", str(made), "."],
+        cwd=SOURCES,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode and "dial tcp" in built.stderr:
+        pytest.skip("franz-go cannot be fetched")
+    assert built.returncode == 0, built.stderr
+    return made
+
+
+@pytest.fixture
+def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
+    """Give a broker of its own; its parameter says after how many ms a silent member is gone."""
+    session_ms = str(getattr(request, "param", 45_000))
+    with KwireBroker(
+        tmp_path / "broker", config=CONFIG | dict.fromkeys(SESSIONS, session_ms)
+    ) as started:
+        yield started
+
+
+class Member:
+    """A process of compat/franz-go: what it has read, and what it owns."""
+
+    def __init__(self, program: Path, broker: BrokerProcess, topics: str, *options: str) -> None:
+        words = [f"-brokers={broker.bootstrap}", "-group=g", f"-topics={topics}", *options]
+        self.process = subprocess.Popen([str(program), *words], stdout=subprocess.PIPE, text=True)
+        self.records: list[Record] = []
+        self.owned: set[tuple[str, int]] = set()
+        self.taken: list[str] = []
+        self.has_left = False
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                if line.endswith("\n"):  # else it was killed while it wrote
+                    self._note(*line.split())
+
+    def _note(self, what: str, *words: str) -> None:
+        if what == "record":
+            self.records.append((words[0], int(words[1]), int(words[2]), words[3]))
+        elif what == "assigned":
+            self.owned |= {(words[0], int(each)) for each in words[1:]}
+        elif what in ("revoked", "lost"):
+            self.owned -= {(words[0], int(each)) for each in words[1:]}
+            self.taken.append(" ".join(words))
+        elif what == "left":
+            self.has_left = True
+
+    def leave(self) -> None:
+        """Let it commit and leave."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE_S)
+        self.reader.join(PATIENCE_S)
+        assert self.has_left
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        self.reader.join(PATIENCE_S)
+
+
+Start = Callable[..., Member]
+
+
+@pytest.fixture
+def start(program: Path, broker: BrokerProcess) -> Iterator[Start]:
+    """Give a function that starts a member; all end with the test."""
+    started: list[Member] = []
+
+    def begin(topics: str, *options: str) -> Member:
+        started.append(Member(program, broker, topics, *options))
+        return started[-1]
+
+    yield begin
+    for member in started:
+        if member.process.poll() is None:
+            member.kill()
+
+
+def create(broker: BrokerProcess, topic: str, partitions: int = PARTITIONS) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+
+
+class Load:
+    """A producer that goes on until it is ended; each record has a number of its own."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self.producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "enable.idempotence": True,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        self.topic = topic
+        self.sent = 0
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self.ending.wait(0.02):
+            for _ in range(5):
+                self.producer.produce(self.topic, str(self.sent), partition=self.sent % PARTITIONS)
+                self.sent += 1
+            self.producer.poll(0)
+
+    def end(self) -> set[str]:
+        """Return all values."""
+        self.ending.set()
+        self.thread.join()
+        assert self.producer.flush(PATIENCE_S) == 0
+        return {str(number) for number in range(self.sent)}
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def read_by(*members: Member) -> Counter[str]:
+    """How often each value was read."""
+    return Counter(record[3] for member in members for record in member.records)
+
+
+def owners(*members: Member) -> list[int]:
+    """How many partitions each has, if no partition is with two."""
+    owned = [each for member in members for each in member.owned]
+    assert len(owned) == len(set(owned))
+    return sorted(len(member.owned) for member in members)
+
+
+def check_order(*members: Member) -> None:
+    """No member skips an offset of a partition while it owns it."""
+    for member in members:
+        at: dict[tuple[str, int], int] = {}
+        for topic, partition, offset, _ in member.records:
+            last = at.get((topic, partition))
+            assert last is None or offset <= last + 1, (topic, partition, last, offset)
+            at[topic, partition] = offset
+
+
+def test_members_come_and_go_under_load_and_each_record_is_read_once(
+    broker: BrokerProcess, start: Start
+) -> None:
+    create(broker, "t")
+    load = Load(broker, "t")
+    first, second = start("t"), start("t")
+    wait_until(lambda: owners(first, second) == [3, 3], "two share")
+    third = start("t")
+    wait_until(lambda: owners(first, second, third) == [2, 2, 2], "three share")
+    first.leave()
+    wait_until(lambda: owners(second, third) == [3, 3], "two have the share of the first")
+    values = load.end()
+    members = first, second, third
+    wait_until(lambda: len(read_by(*members)) == len(values), "all is read")
+    assert read_by(*members) == Counter(values)
+
+
+def test_a_regular_expression_follows_new_topics(broker: BrokerProcess, start: Start) -> None:
+    create(broker, "a-1", 1)
+    member = start("a-.*", "-regex")
+    wait_until(lambda: member.owned == {("a-1", 0)}, "the first topic")
+    create(broker, "a-2", 1)
+    create(broker, "other", 1)
+    wait_until(lambda: member.owned == {("a-1", 0), ("a-2", 0)}, "the second topic")
+
+
+def test_a_static_member_comes_back_to_its_partitions(broker: BrokerProcess, start: Start) -> None:
+    create(broker, "t")
+    first, second = start("t", "-instance=one"), start("t", "-instance=two")
+    wait_until(lambda: owners(first, second) == [3, 3], "two share")
+    had, taken = set(second.owned), list(first.taken)
+    second.leave()
+    again = start("t", "-instance=two")
+    wait_until(lambda: again.owned == had, "it has what it had")
+    assert first.taken == taken, "nobody else noticed"
+
+
+def test_a_group_changes_its_protocol_under_load_and_each_record_is_read_once(
+    broker: BrokerProcess, start: Start
+) -> None:
+    """A rolling change of three members, to the consumer protocol and back."""
+    create(broker, "t")
+    load = Load(broker, "t")
+    everyone = [start("t", "-classic") for _ in range(3)]
+    present = list(everyone)
+    wait_until(lambda: owners(*present) == [2, 2, 2], "three share")
+    for options in ((), ("-classic",)):
+        for _ in range(3):
+            present.pop(0).leave()
+            everyone.append(start("t", *options))
+            present.append(everyone[-1])
+            wait_until(lambda: owners(*present) == [2, 2, 2], f"three share, {options}")
+    values = load.end()
+    wait_until(lambda: len(read_by(*everyone)) == len(values), "all is read")
+    assert read_by(*everyone) == Counter(values)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("broker", [6_000], indirect=True)
+@pytest.mark.parametrize("options", [(), ("-classic",), ("-instance",)], ids=lambda each: str(each))
+def test_members_and_the_broker_are_killed_and_nothing_is_left_out(
+    broker: BrokerProcess, start: Start, options: tuple[str, ...]
+) -> None:
+    """A record may be read twice only where a member had read it and could not commit."""
+
+    def another() -> Member:
+        words = [
+            f"{each}=i{len(everyone) % 3}" if each == "-instance" else each for each in options
+        ]
+        everyone.append(start("t", *words))
+        return everyone[-1]
+
+    create(broker, "t")
+    load = Load(broker, "t")
+    everyone: list[Member] = []
+    present = [another() for _ in range(3)]
+    wait_until(lambda: owners(*present) == [2, 2, 2], "three share")
+    for _ in range(3):
+        present.pop(0).kill()
+        present.append(another())
+        time.sleep(1)
+        broker.kill()
+        broker.start()
+    wait_until(lambda: owners(*present) == [2, 2, 2], "three share again")
+    values = load.end()
+    wait_until(lambda: set(read_by(*everyone)) >= values, "all is read")
+    check_order(*everyone)
+    # 200 records at a time are read before they are committed, once for each kill and partition.
+    twice = sum(count - 1 for count in read_by(*everyone).values())
+    assert twice <= 6 * 2 * 200 * 3
