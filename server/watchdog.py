@@ -3,7 +3,7 @@
 A turn is everything that the loop does between two checks of its sockets: requests, timers,
 callbacks of futures. Its CPU time is measured once per turn, by the selector. Who used it is found
 by sampling: while the process uses CPU, a timer of the operating system interrupts it every
-SAMPLE_MS of CPU time, and when that happens in a turn that is already long, the stack is searched
+SAMPLE_MS of CPU time, or twice in the shortest long turn, and when that happens in a turn that is already long, the stack is searched
 for the request that is being handled. A process that waits is not interrupted.
 
 uvloop tells nobody where its turns end. There the first interruption of a turn schedules a mark, which
@@ -51,6 +51,8 @@ class Watchdog:
 
     def __init__(self, limit_ms: int) -> None:
         self.limit_ns = limit_ms * NANOSECONDS
+        #: The time between two samples. The system's own ticks, of up to 10 ms, make it longer.
+        self.sample_s = min(SAMPLE_MS, max(limit_ms, 1) / 2) / 1000
         self.long_turns = 0
         self.long_turns_by_api: Counter[str] = Counter()
         self.selector: WatchedSelector | MarkedTurns = WatchedSelector(self)
@@ -80,7 +82,7 @@ class Watchdog:
         """Begin to measure."""
         gc.callbacks.append(self._collects)
         self._before = signal.signal(signal.SIGPROF, self._interrupted)
-        signal.setitimer(signal.ITIMER_PROF, SAMPLE_MS / 1000, SAMPLE_MS / 1000)
+        signal.setitimer(signal.ITIMER_PROF, self.sample_s, self.sample_s)
         self.selector.began_ns = time.thread_time_ns()
         self.selector.longest_ns = 0
         self.selector.limit_ns = self.limit_ns

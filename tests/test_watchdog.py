@@ -54,6 +54,12 @@ def run(watchdog: Watchdog, work: Callable[[], object]) -> None:
         runner.run(main())
 
 
+def test_turn_that_is_long_for_a_low_limit_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with watched(limit_ms=5) as watchdog:
+        run(watchdog, lambda: burn(18))
+    assert "burn (test_watchdog.py" in caplog.text
+
+
 def test_long_turn_is_logged_with_its_request(caplog: pytest.LogCaptureFixture) -> None:
     @handles(HeartbeatRequest, versions="0-4", authorize=None)
     def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
