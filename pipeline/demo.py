@@ -1,7 +1,7 @@
 """`make pipeline-demo`: sends all kinds of records through broker, archive and replay, and proves that none was lost.
 
     produce ──▶ topic orders ──archive──▶ Parquet ──replay──▶ topic orders-again
-                     └────audit────┘                               │
+                     └────audit────┘ as tables, too                │
                      └──────────────────────audit──────────────────┘
 
 The demo starts and stops its own kwire. What was produced is known record by record, and is compared at the end with what
@@ -20,6 +20,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from confluent_kafka import Producer, TopicPartition
@@ -31,7 +32,11 @@ from .auditing.report import Report, print_report
 from .cluster import Cluster
 from .main import main as run_job
 from .main import make_parser
+from .manifest import Archive
 from .problems import Problem, explain
+from .tables.changes import RANGES
+from .tables.options import FORMATS
+from .tables.place import Place
 
 SOURCE, TARGET = "orders", "orders-again"
 PARTITIONS = 4
@@ -228,10 +233,28 @@ def _audit(*words: str) -> Report:
     return report
 
 
+def show_table(archive: Path, name: str) -> None:
+    """Print the commits of a table, with the offsets that each says of itself."""
+    place = Place(
+        Archive(archive), make_parser("archive").parse_args(["archive", f"--path={archive}"])
+    )
+    table = place.table(name, SOURCE)
+    table.open(create=False)
+    print(f"\n{name} table {table.name}")
+    for snapshot in table.snapshots():
+        if RANGES in snapshot.properties:
+            print(
+                f"  {snapshot.number}: {snapshot.operation}, offsets {snapshot.properties[RANGES]}"
+            )
+    place.close()
+
+
 def run(options: Namespace, folder: Path) -> int:
     """Run the whole demo in a folder; returns the exit status."""
     stages, archive = Stages(), folder / "archive"
     count: int = options.records
+    formats = [name for name, package in FORMATS.items() if find_spec(package)]
+    tables = [f"--table={name}" for name in formats]
     with broker(folder) as bootstrap, Cluster(bootstrap) as cluster:
         _create(cluster)
         with stages.stage("produce", count):
@@ -239,11 +262,16 @@ def run(options: Namespace, folder: Path) -> int:
         print(f"{count:,} records, and {aborted:,} in aborted transactions")
         at = ("--bootstrap-server", bootstrap)
         with stages.stage("archive", count):
-            _job("archive", *at, "--topics", SOURCE, "--path", str(archive), "--once")
-        with stages.stage("audit of topic and archive", 2 * count):
-            first = _audit(*at, "--topics", SOURCE, "--archive", str(archive))
+            place = "--path", str(archive), *tables
+            _job("archive", *at, "--topics", SOURCE, *place, "--once")
+        for name in formats:
+            show_table(archive, name)
+        places = 2 + len(formats)
+        with stages.stage("audit of topic, archive, tables", places * count):
+            first = _audit(*at, "--topics", SOURCE, "--archive", str(archive), *tables)
         with stages.stage("replay", count):
-            _job("replay", *at, "--archive", str(archive), "--to", TARGET, "--keep-partitions")
+            source = "--archive", str(archive), *tables[:1]
+            _job("replay", *at, *source, "--to", TARGET, "--keep-partitions")
         with stages.stage("audit of both topics", 2 * count):
             second = _audit(*at, "--topics", f"{SOURCE},{TARGET}", "--map", f"{SOURCE}={TARGET}")
         with stages.stage("read back", count):

@@ -32,6 +32,11 @@ def test_demo_finds_every_record_again(
     assert main(["--records", "4000"]) == 0
     said = capsys.readouterr().out
     assert "4,000 records, and 320 in aborted transactions" in said
+    for name in ("iceberg table kwire.orders", "delta table "):
+        assert f"\n{name}" in said
+    assert 'offsets {"orders": {"0": [0, ' in said
+    for line in (line for line in said.splitlines() if "(delta)" in line and " by offset" in line):
+        assert line.endswith("equal")
     assert said.endswith(FOUND)
 
 
