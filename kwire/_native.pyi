@@ -38,14 +38,6 @@ class ProducePath:
         now_ms: int,
         metadata: Callable[[], Any],
     ) -> tuple[bytes, int] | list[Any] | None: ...
-    def reply(
-        self,
-        frame: memoryview,
-        version: int,
-        partitions: dict[Any, Any],
-        now_ms: int,
-        metadata: Callable[[], Any],
-    ) -> tuple[bytes, int] | list[Any] | None: ...
 
 def as_seen(seen: list[Any]) -> bool: ...
 def asked_by(partitions: dict[Any, Any]) -> list[Any]: ...

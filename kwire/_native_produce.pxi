@@ -4,7 +4,6 @@
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-
 from libc.errno cimport EINTR, errno
 from libc.string cimport strerror
 
@@ -30,8 +29,7 @@ cdef enum:
     MOST_ROWS = 64
 
 cdef int64_t UNKNOWN_TIMESTAMP = -INT64_MAX - 1  # UNKNOWN of server/log/segment.py
-cdef int64_t INT32_LAST = 0x7FFFFFFF
-cdef int64_t SEQUENCE_MASK = 0x7FFFFFFF
+cdef int64_t INT32_LAST = 0x7FFFFFFF  # SEQUENCE_MASK of server/log/producer_state.py, too
 
 
 cdef struct Row:
@@ -50,6 +48,7 @@ cdef struct Topic:
 
 
 cdef struct Request:
+    bint is_whole  # with its header, and to be answered at once
     int acks
     int topics
     int rows
@@ -143,22 +142,14 @@ cdef class ProducePath:
         self.partition_class, self.log_class, self.segment_class = classes
 
     def answer(self, frame, Py_ssize_t at, int version, dict partitions, int64_t now_ms, metadata):
-        """Append the batches of the request whose body begins there in its frame.
+        """Append the batches of the request whose body begins there in its frame; -1: behind its header, which is there.
 
-        Shape: (body of the response, empty if there is none; number of rows); None, with nothing done, if the request is not
-        plain; a list of AppendInfo or AppendError if writing one of its batches fails.
+        Shape: (body of the response, with a header if the request has one, empty if there is none; number of rows); None, with
+        nothing done, if the request is not plain; a list of AppendInfo or AppendError if a batch is yet to be copied by followers, or writing one fails.
         """
-        return self.run(frame, at, version, partitions, now_ms, metadata, False)
-
-    def reply(self, frame, int version, dict partitions, int64_t now_ms, metadata):
-        """Do the same for a whole frame, without its length, and with the whole frame of the response."""
-        return self.run(frame, 0, version, partitions, now_ms, metadata, True)
-
-    cdef run(
-        self, frame, Py_ssize_t at, int version, dict partitions, int64_t now_ms, metadata, bint is_whole
-    ):
         cdef Py_buffer view
         cdef Request* request
+        cdef bint is_whole = at == -1
         if version < FLEXIBLE_SINCE:
             return None
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
@@ -170,6 +161,7 @@ cdef class ProducePath:
                 return None
             if not read_request(<uint8_t*>view.buf + at, <uint8_t*>view.buf + view.len, version, request):
                 return None
+            request.is_whole = is_whole
             found = self.find(frame, <uint8_t*>view.buf, version, partitions, now_ms, metadata, request)
             if found is None:
                 return None
@@ -216,7 +208,7 @@ cdef class ProducePath:
                 if partition is None or type(partition) is not self.partition_class:
                     return None
                 log = partition.log
-                if type(log) is not self.log_class or not self.may_append(partition, log, now_ms, row):
+                if type(log) is not self.log_class or not self.may_append(partition, log, now_ms, request, row):
                     return None
                 for other in found:
                     if other is log:  # its second batch is to be compared with what the first leaves behind
@@ -228,8 +220,8 @@ cdef class ProducePath:
                 found.append(log)
         return found
 
-    cdef bint may_append(self, partition, log, int64_t now_ms, Row* row) except -1:
-        """Whether a batch may be appended at once, and is committed then.
+    cdef bint may_append(self, partition, log, int64_t now_ms, Request* request, Row* row) except -1:
+        """Whether a batch may be appended at once, and need not wait for a flush.
 
         Mirrors the questions of `Appends.append_records`, `Partition.append_as_leader`, `Log.append_as_leader` and
         `Partition._advance_high_watermark`.
@@ -237,7 +229,8 @@ cdef class ProducePath:
         cdef Header* header = &row.header
         cdef int64_t last_offset, flush_messages
         if (
-            not partition.is_leader or partition.followers or partition.append_queues is not None
+            not partition.is_leader or partition.append_queues is not None
+            or (request.acks == -1 and partition.followers and (request.is_whole or partition._under_min_isr()))
             or partition.held_bytes or log.may_rewrite or log._unusual or log.offline
         ):
             return False
@@ -254,7 +247,9 @@ cdef class ProducePath:
             if entry is None or header.sequence < 0 or producers.verifying or entry.producer_epoch != header.producer_epoch:
                 return False
             batches = <list?>entry.batches
-            if not batches or batches[len(batches) - 1].last_sequence + 1 != header.sequence or entry.current_txn_first_offset >= 0:
+            if not batches or batches[len(batches) - 1].last_sequence + 1 != header.sequence:
+                return False
+            if entry.current_txn_first_offset >= 0:
                 return False
         segment = log.active_segment
         last_offset = number(log.log_end_offset) + header.delta
@@ -273,16 +268,22 @@ cdef class ProducePath:
         return not flush_state.awaited and last_offset + 1 - number(flush_state.recovery_point) < flush_messages
 
     cdef append(self, frame, uint8_t* start, list found, int64_t now_ms, Request* request):
-        """Append each row; None, or the result of each row if one cannot be written."""
+        """Append each row; None, or the result of each row if not all are committed as `acks` requires."""
         cdef int each, number_of_row
         cdef Row* row
+        cdef bint committed = True
         for each in range(request.rows):
             row = &request.row[each]
-            refusal = self.append_row(frame, start, found[2 * each], found[2 * each + 1], row)
+            partition, log = found[2 * each], found[2 * each + 1]
+            refusal = self.append_row(frame, start, partition, log, now_ms, row)
             if refusal is not None:
                 break
+            if request.acks == -1 and partition.followers and log.committed <= row.offset + row.header.delta:
+                committed = False
         else:
-            return None
+            if committed:
+                return None
+            each = request.rows
         results = []
         for number_of_row in range(request.rows):
             row = &request.row[number_of_row]
@@ -299,7 +300,7 @@ cdef class ProducePath:
                 results.append(partition.append_as_leader(records, acks=request.acks, now_ms=now_ms))
         return results
 
-    cdef append_row(self, frame, uint8_t* start, partition, log, Row* row):
+    cdef append_row(self, frame, uint8_t* start, partition, log, int64_t now_ms, Row* row):
         """Append a batch; return an AppendError if it cannot be written.
 
         Mirrors `Partition.append_as_leader` and what it calls: the functions that are named within.
@@ -341,7 +342,7 @@ cdef class ProducePath:
             if len(batches) >= BATCHES_REMEMBERED:
                 del batches[0]
             batches.append(self.batch_metadata((
-                row.header.sequence, (row.header.sequence + <int64_t>row.header.delta) & SEQUENCE_MASK, last_offset,
+                row.header.sequence, (row.header.sequence + <int64_t>row.header.delta) & INT32_LAST, last_offset,
                 row.header.delta, row.header.max_timestamp,
             )))
             entry.last_timestamp = row.header.max_timestamp
@@ -350,6 +351,9 @@ cdef class ProducePath:
         # Partition.append_as_leader, Partition._advance_high_watermark
         partition.appends += 1
         partition.bytes_in += row.size
+        if partition.followers:
+            partition._advance_high_watermark(row.size, now_ms)
+            return None
         log.committed = end_offset
         if producers.unreplicated:
             producers.on_high_watermark_updated(end_offset)
@@ -381,17 +385,12 @@ cdef class ProducePath:
 
 cdef Py_ssize_t body_of(const uint8_t* p, Py_ssize_t size) noexcept nogil:
     """Where the body begins behind a request header of version 2; -1 if that is not plain. Mirrors `decode_request_header`."""
-    cdef Py_ssize_t client_id_bytes
+    cdef Py_ssize_t client_id_bytes, end
     if size <= CLIENT_ID_AT:
         return -1
     client_id_bytes = big_endian(p + CLIENT_ID_AT - 2, 2)
-    if client_id_bytes < -1:
-        return -1
-    if client_id_bytes == -1:
-        client_id_bytes = 0
-    if size <= CLIENT_ID_AT + client_id_bytes or p[CLIENT_ID_AT + client_id_bytes]:  # tagged fields
-        return -1
-    return CLIENT_ID_AT + client_id_bytes + 1
+    end = CLIENT_ID_AT + max(client_id_bytes, 0)
+    return end + 1 if client_id_bytes >= -1 and end < size and not p[end] else -1  # without tagged fields
 
 
 cdef bytes response(int version, Request* request, const uint8_t* correlation_id):
@@ -399,12 +398,10 @@ cdef bytes response(int version, Request* request, const uint8_t* correlation_id
 
     Mirrors `answer` in `plain_produce`, and `response_frame` of kwire/connection.py.
     """
-    cdef Py_ssize_t size = 1 + 5
+    cdef Py_ssize_t size = 1 + 5 + (HEADER_BYTES if correlation_id != NULL else 0)
     cdef int topic, each = 0, last = 0
     cdef uint8_t* p
     cdef Row* row
-    if correlation_id != NULL:
-        size += HEADER_BYTES
     for topic in range(request.topics):
         size += request.topic[topic].name_bytes + 2 + ROW_BYTES * request.topic[topic].rows
     body = PyBytes_FromStringAndSize(NULL, size)

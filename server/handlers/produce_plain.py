@@ -32,8 +32,6 @@ from .produce_answer import Place, answer_of
 from .produce_form import check_form
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from kwire.messages.produce import ProduceResponse
     from kwire.types import RecordsBytes
 
@@ -72,7 +70,7 @@ def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for wh
     """Append a plain request and answer it; None, with nothing done, if it is not plain.
 
     Shape: `at` is where the body begins in the frame. `done` is None, or what `plain_produce_frame` returned: what became of
-    each row, some of which could not be written.
+    each row, where not all are written and committed.
     """
     version, services = ctx.version, ctx.services
     if version < FLEXIBLE_SINCE or type(services.authorizer) is not AllowAll:
@@ -165,9 +163,8 @@ def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for wh
         written.append(_END)
         return plain_answer(([b"".join(written)], row, ()))
 
-    appended: list[AppendResult] | Future[list[AppendResult]]
-    appended = done or services.replica_manager.appends.append_records(
-        rows, acks, timeout_ms, ctx.now_ms, client=ctx
+    appended = services.replica_manager.appends.append_records(
+        rows, acks, timeout_ms, ctx.now_ms, client=ctx, done=done
     )
     if isinstance(appended, list):
         return answer(appended)
@@ -180,7 +177,7 @@ def plain_produce_frame(
     """See `Handler.plain_frame`."""
     if native.ProducePath is None or type(services.authorizer) is not AllowAll:
         return None
-    done: tuple[bytes, int] | list[AppendResult] | None = _NATIVE_PATH.reply(
-        frame, version, services.replica_manager.partitions, now_ms, services.metadata
+    done: tuple[bytes, int] | list[AppendResult] | None = _NATIVE_PATH.answer(
+        frame, -1, version, services.replica_manager.partitions, now_ms, services.metadata
     )
     return done

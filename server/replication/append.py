@@ -179,13 +179,15 @@ class Appends:
         origin: AppendOrigin = _CLIENT,
         verifier: Verifier | None = None,
         client: Client | None = None,
+        done: Sequence[AppendResult] | None = None,
     ) -> list[AppendResult] | asyncio.Future[list[AppendResult]]:
         """Append batches to each of some partitions, and wait as long as `acks` requires.
 
         Shape: one result per row, in order; a list if nothing has to be waited for. No view of
         `rows` is kept. acks is 0, 1 or -1 (all in-sync replicas); `timeout_ms` limits the wait for
-        them, and before that the wait for the append, None waits without limit. The future is
-        cancelled only when the broker stops.
+        them, and before that the wait for the append, None waits without limit. `done` are the results
+        of rows that the native module has appended already. The future is cancelled only when the
+        broker stops.
         Errors: earlier refusals, what the verifier returns, those of `Partition.append_as_leader`;
         NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where the partition was lost in the meantime;
         MESSAGE_TOO_LARGE for what takes too much time or memory to read; REQUEST_TIMED_OUT for what
@@ -201,10 +203,11 @@ class Appends:
                 continue
             partition, records = row
             log = partition.log
-            result: AppendResult = TOO_MUCH_HERE
+            result: AppendResult = TOO_MUCH_HERE if done is None else done[len(results)]
             max_bytes = 0
             if (
-                verifier is None
+                done is None
+                and verifier is None
                 and partition.append_queues is None
                 and (origin is not _CLIENT or not log.may_rewrite)
             ):
