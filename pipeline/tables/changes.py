@@ -100,43 +100,54 @@ def change(
     files were replaced. `named` gives the path in the table of an archive's file; the change's `added` are the archive's, and
     `removed` the table's. Raises Problem if the table is of another archive, or has reached more than the archive has.
     """
-    entries = archive.entries({topic})
-    live = {
-        named(file.path): Added(entry.partition, file) for entry in entries for file in entry.files
-    }
-    if known is None:
-        added, removed = tuple(live.values()), frozenset(files()) - live.keys()
-        if removed:
-            raise Problem(
-                f"the table {table} has files that are not this archive's: choose another table or archive"
-            )
-    else:
+    news: list[dict[str, Any]] = []
+    if known is not None:
         _check_same(archive, topic, known, table)
         news = [commit for commit in archive.commits(known.commit + 1) if _is_about(commit, topic)]
         if not news:
             return None
-        if not known.checksum or any(commit.get("removed") for commit in news):
-            there = set(files())
-            added = tuple(file for path, file in live.items() if path not in there)
-            removed = frozenset(there - live.keys())
-        else:
-            # A file may have come and gone again only with a commit that removes.
-            added = tuple(
-                live[named(file["path"])]
+        if known.checksum and not any(commit.get("removed") for commit in news):
+            # The usual case, whose work grows with what is new only.
+            entries = [
+                Entry.of(entry)
                 for commit in news
                 for entry in commit["added"]
                 if entry["topic"] == topic
-                for file in entry["files"]
-            )
-            removed = frozenset()
+            ]
+            added = tuple(Added(entry.partition, file) for entry in entries for file in entry.files)
+            return _change(archive, topic, known, entries, added)
+    entries = archive.entries({topic})
     if not entries:
         return None
-    state = _state(archive, topic, entries)
+    live = {
+        named(file.path): Added(entry.partition, file) for entry in entries for file in entry.files
+    }
+    there = frozenset(files())
+    if known is None and there - live.keys():
+        raise Problem(
+            f"the table {table} has files that are not this archive's: choose another table or archive"
+        )
+    added = tuple(file for path, file in live.items() if path not in there)
     before = known.offsets if known is not None else {}
+    return _change(archive, topic, None, entries, added, there - live.keys(), before)
+
+
+def _change(
+    archive: Archive,
+    topic: str,
+    known: State | None,
+    entries: Collection[Entry],
+    added: tuple[Added, ...],
+    removed: frozenset[str] = frozenset(),
+    before: Numbers | None = None,
+) -> Change:
+    """The change to the state that `entries` make, of the topic or, with `known`, beyond what that has."""
+    state = _state(archive, topic, entries, known)
+    offsets = known.offsets if known is not None else (before or {})
     ranges = {
-        number: (before.get(number, state.first[number]), end - 1)
+        number: (offsets.get(number, state.first[number]), end - 1)
         for number, end in state.offsets.items()
-        if end > before.get(number, state.first[number])
+        if end > offsets.get(number, state.first[number])
     }
     return Change(state, added, removed, ranges)
 
@@ -161,11 +172,11 @@ def _check_same(archive: Archive, topic: str, known: State, table: str) -> None:
         )
 
 
-def _state(archive: Archive, topic: str, entries: Collection[Entry]) -> State:
-    first: Numbers = {}
-    offsets: Numbers = {}
-    rows: Numbers = {}
-    lost: dict[str, list[tuple[int, int]]] = {}
+def _state(archive: Archive, topic: str, entries: Collection[Entry], known: State | None) -> State:
+    first = dict(known.first) if known is not None else {}
+    offsets = dict(known.offsets) if known is not None else {}
+    rows = dict(known.rows) if known is not None else {}
+    lost = {number: [*some] for number, some in known.lost.items()} if known is not None else {}
     for entry in entries:
         number = str(entry.partition)
         first.setdefault(number, entry.first_offset)

@@ -82,7 +82,10 @@ class Delta:
         """See Table. Another program's commits say nothing of the archive, so the newest one that does counts."""
         try:
             reached = self._there.transaction_version(APPLICATION)
-            history = self._there.history()
+            # Mostly the newest commit is ours, and reading all takes long.
+            history = self._there.history(1)
+            if not any(STATE in commit for commit in history):
+                history = self._there.history()
         except (DeltaError, OSError) as error:
             raise Problem(f"the Delta table {self.name} cannot be read: {error}") from error
         for commit in history:
