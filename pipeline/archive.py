@@ -27,7 +27,7 @@ from .archive_files import PART, Staged, publish, stage, staged, sweep
 from .archive_options import add_arguments
 from .archive_plan import Range, plan
 from .archive_slices import stage_slices
-from .bar import Bar, is_shown
+from .bar import Bar, is_shown, watching_tasks
 from .checkpoints import Batch
 from .cluster import Cluster
 from .following import follow
@@ -190,13 +190,15 @@ class _Job:
         self.tables = Follower(archive, options, partial(_by_spark, spark))
         self.rows = self.files = 0
         self.batch_rows: dict[int, int] = {}
+        self.bar: Bar | None = None
 
     def run(self) -> int:
         """Remove what killed runs left behind, then archive until the query ends."""
         sweep(self.archive, _token(self.options, ""))
         _swept(self.archive, self.tables, self.options)
         options, start = self.options, self.query().start
-        bar = Bar("archive", self._left()) if options.once and is_shown(options.quiet) else None
+        if options.once and is_shown(options.quiet):
+            self.bar = Bar("archive", self._left())
         try:
             return follow(
                 self.spark,
@@ -204,7 +206,7 @@ class _Job:
                 self.cluster,
                 options.group,
                 options.quiet,
-                bar=bar,
+                bar=self.bar,
                 rows_of=lambda batch: self.batch_rows.pop(batch, 0),
             )
         except Exception as error:
@@ -351,9 +353,25 @@ class _Job:
                 read_committed=self.options.isolation_level == "read_committed",
                 go_on=self.go_on,
             )
-            return stage_slices(self.spark, slices, source, storage, token, compression)
+            with self._watched(sum(cut.end - cut.start for cut in slices)):
+                return stage_slices(self.spark, slices, source, storage, token, compression)
         within = _within(frame, ranges, covered)
         return stage(within, storage, token, compression, in_order=True)
+
+    @contextmanager
+    def _watched(self, offsets: int) -> Iterator[None]:
+        """Move the bar by the tasks that are done, since a batch of log directories may be all there is."""
+        bar = self.bar
+        if bar is None:
+            yield
+            return
+        done, rows = bar.done, self.rows
+
+        def tell(stage: int, tasks: int, of: int) -> None:
+            bar.at(done + offsets * tasks // of, rows + offsets * tasks // of)
+
+        with watching_tasks(self.spark, tell):
+            yield
 
     def _lost(
         self, ranges: dict[tuple[str, int], Range], found: list[Staged], frame: DataFrame

@@ -42,6 +42,7 @@ class Bar:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self.offsets = offsets
+        self.done = 0
 
     def at(self, done: int, rows: int, seconds: float | None = None) -> None:
         """`done` offsets and `rows` records so far, in these seconds of this run."""
@@ -49,7 +50,7 @@ class Bar:
         rate = rows / seconds if seconds > 0 else 0.0
         with self._lock:
             self._bar.set_postfix_str(f"{rows:,} rows, {rate:,.0f}/s", refresh=False)
-            self._bar.n = min(done, self.offsets)
+            self._bar.n = self.done = min(done, self.offsets)
             self._bar.refresh()
 
     def grow(self, offsets: int) -> None:

@@ -1,6 +1,6 @@
 """A stream of `kwire-log` while its driver and the broker are killed: its sink has each acknowledged record once.
 
-KWIRE_LONG=1 kills the driver 40 times, KWIRE_KILLS=N N times, and the broker twice as often; KWIRE_SEED=N chooses when.
+KWIRE_LONG=1 kills the driver 40 times, KWIRE_KILLS=N N times, and the broker four times as often; KWIRE_SEED=N chooses when.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: For each kill of the driver, which takes much longer to start.
-BROKER_KILLS = 2
+BROKER_KILLS = 4
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(KILLS * 300 + 600)]
 
