@@ -1,4 +1,7 @@
-"""The script for `spark-submit`: `spark-submit ... pipeline/submit.py JOB OPTIONS`; kwire is installed on every node."""
+"""The script for `spark-submit`: `spark-submit ... pipeline/submit.py JOB OPTIONS`.
+
+kwire is installed on every node, or comes as a wheel with `--py-files`.
+"""
 
 import sys
 
