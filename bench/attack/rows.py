@@ -345,6 +345,12 @@ def joins_of_a_large_group(scene: Scene) -> str:
 
 
 def describe_a_large_group(scene: Scene) -> str:
+    wire = scene.wire()
+    while wire.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["many"])["groups"][0][
+        "error_code"
+    ]:
+        time.sleep(0.5)  # its coordinator is still loading it
+    wire.close()
     body = body_of(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         1,
