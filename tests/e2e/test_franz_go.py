@@ -217,15 +217,17 @@ def test_a_regular_expression_follows_new_topics(broker: BrokerProcess, start: S
     wait_until(lambda: member.owned == {("a-1", 0), ("a-2", 0)}, "the second topic")
 
 
-def test_a_static_member_comes_back_to_its_partitions(broker: BrokerProcess, start: Start) -> None:
+@pytest.mark.parametrize("broker", [6_000], indirect=True)
+def test_a_static_member_comes_back_when_its_session_has_ended(
+    broker: BrokerProcess, start: Start
+) -> None:
+    """franz-go 1.22.2 leaves without its instance id, which Apache Kafka refuses, too (compat/franz-go/FINDINGS.md)."""
     create(broker, "t")
     first, second = start("t", "-instance=one"), start("t", "-instance=two")
     wait_until(lambda: owners(first, second) == [3, 3], "two share")
-    had, taken = set(second.owned), list(first.taken)
     second.leave()
     again = start("t", "-instance=two")
-    wait_until(lambda: again.owned == had, "it has what it had")
-    assert first.taken == taken, "nobody else noticed"
+    wait_until(lambda: owners(first, again) == [3, 3], "two share again")
 
 
 def test_a_group_changes_its_protocol_under_load_and_each_record_is_read_once(
