@@ -59,7 +59,7 @@ class Follower:
         self._archive.refresh()
         topics = sorted({entry.topic for entry in self._archive.entries()})
         return sum(
-            self._follow(format, topic, kind)
+            self._brought(format, topic, kind)
             for topic in topics
             if self._is_chosen(topic)
             for format in self.formats
@@ -74,6 +74,18 @@ class Follower:
         if pattern:
             return re.fullmatch(pattern, topic) is not None
         return not names or topic in names
+
+    def _brought(self, format: str, topic: str, kind: str) -> int:
+        try:
+            return self._follow(format, topic, kind)
+        except Problem:
+            raise
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [""])[0]
+            raise Problem(
+                f"the {format} table of {topic} cannot follow the archive: {type(error).__name__}: {first}; nothing is lost:"
+                " run the same command again"
+            ) from error
 
     def _follow(self, format: str, topic: str, kind: str) -> int:
         schema = self._schema_of(topic)

@@ -111,7 +111,10 @@ def test_run_killed_after_its_commit_does_not_add_the_files_again(
     assert follow(tmp_path, format) == 0
     assert in_table(tmp_path, format) == archived(tmp_path)
     add_batch(tmp_path, 10, batch=1)
-    with pytest.raises(RuntimeError, match="killed in commit"), failing_once(kind, "commit"):
+    with (
+        pytest.raises(Problem, match="cannot follow the archive: RuntimeError: killed in commit"),
+        failing_once(kind, "commit"),
+    ):
         follow(tmp_path, format)
     assert follow(tmp_path, format) == 1
     assert in_table(tmp_path, format) == archived(tmp_path)
