@@ -10,6 +10,7 @@ import pytest
 
 from server.config.broker_keys import AUTHORIZER_KEYS, NEWER_KEYS
 from server.config.definitions import ConfigKey, UpdateMode
+from server.config.group_keys import GROUP
 from server.config.tables import BROKER, QUOTA, TOPIC, is_newer_name
 from server.config.topic_keys import SERVER_SYNONYMS
 from tests.golden.recorded import read_json
@@ -108,13 +109,14 @@ def test_every_synonym_is_a_broker_key() -> None:
     assert {name for rows in SERVER_SYNONYMS.values() for name, _ in rows} <= set(BROKER)
 
 
-#: Read in requirements.py (log.dir, bounds of group.consumer.*), named in a rule about changing them (threads), or carried into LogConfig for
-#: the transactions to come.
+#: Read in requirements.py (log.dir, bounds of group.consumer.*), named in a rule about changing them (threads), carried
+#: into LogConfig for the transactions to come, or with a single allowed value (group.share.assignors).
 ELSEWHERE = (
     "group.consumer.max.heartbeat.interval.ms",
     "group.consumer.max.session.timeout.ms",
     "group.consumer.min.heartbeat.interval.ms",
     "group.consumer.min.session.timeout.ms",
+    "group.share.assignors",
     "log.dir",
     "log.dirs",
     "log.cleaner.threads",
@@ -123,7 +125,12 @@ ELSEWHERE = (
 )
 
 #: Read through config/group_keys.py, as what a group inherits and as the range of what it may set.
-SHARE_GROUPS = "group.share."
+OF_GROUPS = {
+    name
+    for key, inherits, bounds in GROUP.values()
+    if key.used
+    for name in (inherits, *(bound[0] for bound in bounds if bound is not None))
+}
 
 
 def sources() -> str:
@@ -172,5 +179,5 @@ def test_a_key_has_an_effect_exactly_if_something_reads_it() -> None:
     for name, key in BROKER.items():
         if key.doc:
             expected = through_topics.get(name, False) or f'"{name}"' in text
-            if name not in ELSEWHERE and not name.startswith(SHARE_GROUPS):
+            if name not in ELSEWHERE and name not in OF_GROUPS:
                 assert (name, key.used) == (name, expected)
