@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.api import ApiKey
 from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.produce import ProduceRequest
 from kwire.schema import schema_of
-from server.handlers.ceilings import CEILING_3_9, CEILINGS, Ceiling
+from server.handlers.ceilings import CEILING_3_9, CEILINGS, WITHOUT_OTHERS, Ceiling
 from server.handlers.context import Handler, RequestContext, parse_versions
 from server.handlers.registry import HandlerTable, handles
 from server.handlers.table import HANDLERS
@@ -88,3 +89,16 @@ def test_handler_of_a_class_that_is_no_request_is_refused() -> None:
 
     with pytest.raises(TypeError, match="ApiVersion"):
         handles(ApiVersion, versions="0", authorize=None)(lambda ctx, request: None)
+
+
+def test_raised_versions_bring_apis_that_the_ceiling_does_not_have() -> None:
+    """With ZooKeeper, as soon as all brokers are found to be kwire."""
+    table = HandlerTable(HANDLERS, CEILING_3_9)
+    assert table.find(ApiKey.SHARE_FETCH, 1) is None
+    assert table.ranges[ApiKey.CONSUMER_GROUP_HEARTBEAT].max_version == 0
+    table.raise_versions(WITHOUT_OTHERS)
+    for key, (low, high) in WITHOUT_OTHERS.items():
+        assert table.ranges[key] == (key, low, high)
+        assert table.find(key, high) is not None
+    table.raise_versions(WITHOUT_OTHERS)
+    assert len(table) == len(table.ranges)
