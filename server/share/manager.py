@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kwire.errors import ErrorCode, RecordError
 from kwire.messages.share_fetch import PartitionData
@@ -63,6 +64,9 @@ logger = logging.getLogger(__name__)
 LOCK_TICK_MS = 20
 #: What is written of more runs than this ends in steps.
 MANY_RUNS = 256
+#: How many share partitions are held at once, at about a kilobyte each, and how many are loaded at once.
+MAX_LED = 100_000
+MOST_LOADING = 100
 #: What a search by time may take in the loop; more of it is done elsewhere. How often it is tried if the log changes.
 EFFORT = {"headers": 500, "records": 1000, "bytes": 64 * 1024}
 ATTEMPTS = 3
@@ -88,6 +92,7 @@ TOLD = {
 UNKNOWN_PARTITION = "This server does not host this topic-partition."
 
 Outcome = Refusal | None
+T = TypeVar("T")
 
 
 class SharePartitionKey(NamedTuple):
@@ -189,13 +194,15 @@ class WaitingShareFetch:
     Shape: `errors` has the rows of partitions that cannot be fetched; `end` ends the wait if nobody wants the answer.
     """
 
-    __slots__ = ("errors", "future", "group_id", "held", "params", "settings", "timer")
+    __slots__ = ("errors", "future", "group_id", "held", "left", "params", "settings", "timer")
 
     def __init__(self, group_id: str, params: ShareFetchParams, settings: ShareSettings) -> None:
         self.group_id = group_id
         self.params = params
         self.settings = settings
         self.held: list[Led] = []
+        #: With how many share partitions it waits.
+        self.left = 0
         self.errors: Rows = {}
         self.future: asyncio.Future[Rows] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -248,7 +255,9 @@ class SharePartitionManager:
         self.led: dict[SharePartitionKey, Led] = {}
         self._rooms = rooms
         self._groups: dict[str, dict[SharePartitionKey, None]] = {}
+        self._of_partition: dict[Partition, dict[SharePartitionKey, None]] = {}
         self._loading: set[asyncio.Task[None]] = set()
+        self._to_load: deque[Led] = deque()
 
     def settings_of(self, group_id: str) -> ShareSettings:
         """The settings of a group, now."""
@@ -284,7 +293,7 @@ class SharePartitionManager:
             rows = yield from self._try(waiting, at_last=True)
         if rows is not None:
             return {**rows, **waiting.errors}
-        self._wait(waiting)
+        yield from self._wait(waiting)
         return waiting
 
     def _find(self, key: SharePartitionKey, topic: str) -> Led | ErrorCode:
@@ -298,12 +307,29 @@ class SharePartitionManager:
             return replicas.why_missing(self._rooms.metadata(), topic, key.partition)
         if not partition.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if len(self.led) >= MAX_LED:
+            logger.warning("%s is not fetched by share group %s: too many are", topic, key.group_id)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         led = self.led[key] = Led(key, partition)
         self._groups.setdefault(key.group_id, {})[key] = None
-        task = asyncio.get_running_loop().create_task(self._load(led))
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
+        self._of_partition.setdefault(partition, {})[key] = None
+        self._to_load.append(led)
+        self._load_next()
         return led
+
+    def _load_next(self) -> None:
+        """Load what waits to be loaded, some at a time."""
+        while self._to_load and len(self._loading) < MOST_LOADING:
+            led = self._to_load.popleft()
+            if not led.gone:
+                task = asyncio.get_running_loop().create_task(self._load(led))
+                self._loading.add(task)
+                task.add_done_callback(self._loaded)
+
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        self._loading.discard(task)
+        if not task.cancelled():
+            self._load_next()
 
     def _try(self, waiting: WaitingShareFetch, *, at_last: bool = False) -> Steps[Rows | None]:
         """Acquire what there is; None if that is too little, unless it is the last attempt.
@@ -394,16 +420,30 @@ class SharePartitionManager:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def _wait(self, waiting: WaitingShareFetch) -> None:
+    def _wait(self, waiting: WaitingShareFetch) -> Steps[None]:
+        """Let a fetch wait with all of its share partitions; it may be answered before this ends."""
         loop = asyncio.get_running_loop()
         waiting.future = loop.create_future()
         waiting.timer = loop.call_later(waiting.params.max_wait_ms / 1000, self._time_out, waiting)
-        for led in waiting.held:
-            if led.gone:
-                continue
-            led.waiting[waiting] = None
-            self._watch(led)
-        if all(led.gone for led in waiting.held):
+        waiting.left = len(waiting.held)
+        try:
+            for led in waiting.held:
+                yield
+                if waiting.is_done:
+                    return
+                if led.gone:
+                    self._has_lost(waiting)
+                    continue
+                led.waiting[waiting] = None
+                self._watch(led)
+        except GeneratorExit:
+            waiting.end()
+            raise
+
+    def _has_lost(self, waiting: WaitingShareFetch) -> None:
+        """A share partition that a fetch waits with is gone."""
+        waiting.left -= 1
+        if not waiting.left and not waiting.is_done:
             waiting.answer({})
 
     def _watch(self, led: Led) -> None:
@@ -550,22 +590,16 @@ class SharePartitionManager:
 
     def release(self, group_id: str, member_id: str, keys: Iterable[PartitionKey]) -> None:
         """Make available again what a member has acquired, because its session has ended."""
-        held = [
-            led
-            for key in keys
-            if (led := self.led.get(SharePartitionKey(group_id, *key))) is not None
-        ]
-        if held:
-            self._rooms.turns.run(self._release(held, member_id))
+        self._rooms.turns.run(self._release(group_id, member_id, keys))
 
-    def _release(self, held: list[Led], member_id: str) -> Steps[None]:
-        for led in held:
+    def _release(self, group_id: str, member_id: str, keys: Iterable[PartitionKey]) -> Steps[None]:
+        settings = self.settings_of(group_id)
+        for key in keys:
             yield
-            machine = led.machine
-            if machine is not None and not led.gone:
-                settings = self.settings_of(led.key.group_id)
-                write = yield from machine.release(member_id, settings)
-                self._write(led, machine, write)
+            led = self.led.get(SharePartitionKey(group_id, *key))
+            if led is not None and led.machine is not None:
+                write = yield from led.machine.release(member_id, settings)
+                self._write(led, led.machine, write)
 
     def end_session(self, key: SessionKey) -> bool:
         """End a member's session, and release what it has acquired; False if there is none."""
@@ -585,8 +619,14 @@ class SharePartitionManager:
 
     def forget_group(self, group_id: str) -> None:
         """Forget the share partitions of a group without members here. Source: onGroupEmpty."""
-        if not self.sessions.has_members(group_id):
-            for key in list(self._groups.get(group_id, ())):
+        self._rooms.turns.run(self._forget(group_id))
+
+    def _forget(self, group_id: str) -> Steps[None]:
+        for key in list(self._groups.get(group_id, ())):
+            yield
+            if self.sessions.has_members(group_id):
+                return
+            if key in self.led:
                 self._drop(self.led[key])
 
     # -- writing -----------------------------------------------------------------------------------
@@ -708,8 +748,8 @@ class SharePartitionManager:
         """This broker has begun or ceased to lead a partition. Source: SharePartitionListener."""
         if leads:
             return
-        for led in [each for each in self.led.values() if each.partition is partition]:
-            self._drop(led)
+        for key in list(self._of_partition.get(partition, ())):
+            self._drop(self.led[key])
 
     def _drop(self, led: Led) -> None:
         """Use a share partition no more; fetches that wait for nothing else are answered."""
@@ -717,27 +757,33 @@ class SharePartitionManager:
             return
         led.gone = True
         del self.led[led.key]
-        keys = self._groups[led.key.group_id]
-        del keys[led.key]
-        if not keys:
-            del self._groups[led.key.group_id]
+        _remove(self._groups, led.key.group_id, led.key)
+        _remove(self._of_partition, led.partition, led.key)
         if led.timer is not None:
             led.timer.cancel()
         if led.watch is not None:
             led.watch.cancel()
         waiting, led.waiting = list(led.waiting), {}
         for each in waiting:
-            if not each.is_done and all(other.gone for other in each.held):
-                each.answer({})
+            self._has_lost(each)
 
     def close(self) -> None:
         """Answer nothing more."""
+        self._to_load.clear()
         for task in self._loading:
             task.cancel()
         for led in list(self.led.values()):
             for waiting in list(led.waiting):
                 waiting.end()
             self._drop(led)
+
+
+def _remove(index: dict[T, dict[SharePartitionKey, None]], of: T, key: SharePartitionKey) -> None:
+    """Take a key out of an index."""
+    keys = index[of]
+    del keys[key]
+    if not keys:
+        del index[of]
 
 
 def empty_row(number: int) -> PartitionData:

@@ -624,3 +624,33 @@ async def test_no_share_groups_without_the_feature(shares: Shares) -> None:
 def test_both_versions_are_served() -> None:
     handler: Any = share_fetch
     assert (handler.min_version, handler.max_version) == (1, 2)
+
+
+@on_loop
+async def test_share_partitions_are_loaded_some_at_a_time(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.share.manager.MOST_LOADING", 1)
+    shares.consumed("a", "b", "c")
+    for name in "abc":
+        produce(shares, name, 1)
+    shares.persister.hold = True
+    member = shares.member()
+    answer = waits(member.begin("a", "b", "c", max_wait_ms=60_000, min_bytes=3 * 60))
+    for _ in range(3):
+        await turns()
+        assert len(shares.persister.held) == 1
+        shares.persister.release()
+    assert acquired(await finish(answer)) == {name: [(0, 0, 1)] for name in "abc"}
+
+
+@on_loop
+async def test_share_partitions_are_limited(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.share.manager.MAX_LED", 1)
+    shares.consumed("a", "b")
+    produce(shares, "a", 1)
+    answer = await shares.member().fetch("a", "b")
+    assert errors(answer) == {"b": ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert len(shares.manager.led) == 1
