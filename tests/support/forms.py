@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,9 @@ CODECS: dict[str, dict[type, Any]] = {"native": {}, "pure": {}}
 def built() -> bool:
     """Whether there is a native module. Errors: the test fails if it was built from another source."""
     if NATIVE["walk_records"] is None:
+        file = SOURCE.with_name("_native" + sysconfig.get_config_var("EXT_SUFFIX"))
+        if os.environ.get("KWIRE_PURE") != "1" and file.exists():
+            pytest.fail("kwire._native cannot be imported: python setup.py build_ext -i")
         return False
     from kwire import _native
 
