@@ -112,7 +112,8 @@ cdef class StructDecoder:
         cdef Value* field
         for number in range(len(self.others)):
             field = &self.fields[number]
-            fill(made, field.offset, read_value(field.kind, field.width, field, self.others[number], at, source, view))
+            other = self.others[number]
+            fill(made, field.offset, read_value(field.kind, field.width, field.nullable, field, other, at, source, view))
         fill(made, self.tags, None)
         if self.tagged:
             if at[0] >= source.end or at[0][0]:
@@ -121,7 +122,7 @@ cdef class StructDecoder:
         return made
 
 
-cdef object read_value(char kind, int width, Value* field, other, const uint8_t** at, Source* source, view):
+cdef object read_value(char kind, int width, bint nullable, Value* field, other, const uint8_t** at, Source* source, view):
     """Read a value of a field, or of its elements."""
     cdef const uint8_t* p = at[0]
     cdef int64_t size, number
@@ -142,7 +143,7 @@ cdef object read_value(char kind, int width, Value* field, other, const uint8_t*
         return other()
     if kind == c"O":
         return (<StructDecoder>other).read(at, source, view)
-    if not read_length(at, source.end, field.compact, 2 if kind == c"S" else 4, &size) or size < -field.nullable:
+    if not read_length(at, source.end, field.compact, 2 if kind == c"S" else 4, &size) or size < -nullable:
         raise Unusual
     if size < 0:
         return None
@@ -152,7 +153,7 @@ cdef object read_value(char kind, int width, Value* field, other, const uint8_t*
         source.left -= size
         elements = PyList_New(size)
         for number in range(size):
-            value = read_value(field.element, field.element_width, field, other, at, source, view)
+            value = read_value(field.element, field.element_width, False, field, other, at, source, view)
             Py_INCREF(value)
             PyList_SET_ITEM(elements, number, value)
         return elements

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from kwire.codec import decode, encode
-from kwire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from kwire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from kwire.messages.produce import ProduceRequest
+from kwire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kwire.native_decoder import native_decoder
 from tests.fuzz import fuzz_native_messages
 from tests.fuzz.fuzz_native_messages import LeftError, leave
@@ -56,3 +62,18 @@ def test_lists_and_structs_that_are_not_sent_are_new_for_each_message() -> None:
         first, second = (decode(MetadataResponse, encode(MetadataResponse(), 1), 1) for _ in "ab")
     first.topics.append(MetadataResponseTopic())
     assert second.topics == []
+
+
+def test_null_in_a_list_that_may_be_null_is_left_to_python() -> None:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=None)]
+    )  # may be null since version 10
+    for version in range(1, 14):
+        assert fuzz_native_messages.compare(
+            MetadataRequest, version, encode(MetadataRequest(topics=None), version)
+        )
+    assert fuzz_native_messages.compare(MetadataRequest, 13, encode(request, 13))
+    data = bytearray(encode(ShareGroupHeartbeatRequest(subscribed_topic_names=["a"]), 1))
+    at = data.index(b"\2a")
+    data[at : at + 2] = b"\0"
+    assert not fuzz_native_messages.compare(ShareGroupHeartbeatRequest, 1, bytes(data))
