@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from unittest.mock import patch
@@ -13,6 +14,8 @@ from unittest.mock import patch
 import pytest
 
 from server.coordinator.group.consumer.group import ConsumerGroup
+from server.coordinator.share.rows import StateOutcome, WriteState
+from server.coordinator.share_persister import StatePersister
 
 from ..support.broker_process import REPOSITORY
 from .campaign import outcomes, processes
@@ -112,4 +115,33 @@ def test_partitions_that_are_given_away_before_they_are_free_are_noticed(
     assert any(
         "which member" in (each or "")
         for each in pool.map(without_waiting_for_partitions, range(4))
+    )
+
+
+@pytest.mark.timeout(36_000 if LONG else 900)
+def test_what_a_share_group_has_accepted_is_not_delivered_again_and_nothing_is_lost(
+    pool: ProcessPoolExecutor,
+) -> None:
+    """Three members of a share group; in the end every record has been accepted."""
+    found = pool.map(partial(run, steps=STEPS, sharers=3), range(MEMBER_SEEDS))
+    assert [(each.seed, each.violation) for each in found if each.violation] == []
+
+
+def written_nowhere(
+    persister: StatePersister, group_id: str, rows: Sequence[WriteState]
+) -> asyncio.Future[list[StateOutcome]]:
+    done: asyncio.Future[list[StateOutcome]] = asyncio.get_running_loop().create_future()
+    done.set_result([StateOutcome(row.topic_id, row.partition) for row in rows])
+    return done
+
+
+def without_written_states(seed: int) -> str | None:
+    """Run a share group whose states are not stored."""
+    with patch.object(StatePersister, "write_state", written_nowhere):
+        return run(seed, STEPS, sharers=3).violation
+
+
+def test_states_of_share_groups_that_are_not_stored_are_noticed(pool: ProcessPoolExecutor) -> None:
+    assert any(
+        "delivered again" in (each or "") for each in pool.map(without_written_states, range(4))
     )

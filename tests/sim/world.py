@@ -29,6 +29,8 @@ from .members import SETTINGS as GROUP_SETTINGS
 from .members import GroupMember, Views
 from .network import Network
 from .node import SimulatedNode
+from .sharers import SETTINGS as SHARE_SETTINGS
+from .sharers import Deliveries, Sharer
 from .tasks import owned_tasks
 from .transactions import Transactor
 from .zookeeper import ZOOKEEPER, SimulatedStore
@@ -91,10 +93,12 @@ class Outcome(NamedTuple):
 class World:
     """The whole simulation, on one loop."""
 
-    def __init__(self, seed: int, steps: int, members: int = 0) -> None:
+    def __init__(self, seed: int, steps: int, members: int = 0, sharers: int = 0) -> None:
         self.seed = seed
         self.members = members
         self.views = Views()
+        self.sharers = sharers
+        self.deliveries = Deliveries()
         self.steps = steps
         self.rng = Random(seed)
         self.history = History()
@@ -113,7 +117,11 @@ class World:
                 Random(self.rng.random()),
                 self.network,
                 self._open_store,
-                {**SETTINGS, **(GROUP_SETTINGS if self.members else {})},
+                {
+                    **SETTINGS,
+                    **(GROUP_SETTINGS if self.members else {}),
+                    **(SHARE_SETTINGS if self.sharers else {}),
+                },
             )
         for node in self.nodes.values():
             node.start()
@@ -172,6 +180,17 @@ class World:
             )
             for number in range(self.members)
         )
+        clients += (
+            Sharer(
+                20 + number,
+                *arguments,
+                Random(self.rng.random()),
+                self.history,
+                deliveries=self.deliveries,
+                tps=tps,
+            )
+            for number in range(self.sharers)
+        )
         running = [asyncio.create_task(client.run()) for client in clients]
         watching = asyncio.create_task(self._watch())
         try:
@@ -185,10 +204,10 @@ class World:
             async with asyncio.timeout(120):
                 await asyncio.gather(*running)
                 await asyncio.gather(
-                    *(each.verify() for each in clients if isinstance(each, GroupMember))
+                    *(each.verify() for each in clients if isinstance(each, GroupMember | Sharer))
                 )
                 for client in clients:
-                    if not isinstance(client, GroupMember):
+                    if not isinstance(client, GroupMember | Sharer):
                         await client.verify()
             await asyncio.sleep(3)
             self.check()
@@ -354,11 +373,14 @@ class World:
         return all(TopicPartition(TOPIC, number) in led for number in range(PARTITIONS))
 
 
-def run(seed: int, steps: int = 20, members: int = 0) -> Outcome:
-    """Run one seed from beginning to end, perhaps with members of a consumer group; a violation is in the outcome."""
+def run(seed: int, steps: int = 20, members: int = 0, sharers: int = 0) -> Outcome:
+    """Run one seed from beginning to end, perhaps with members of a consumer group or of a share group.
+
+    Shape: a violation is in the outcome.
+    """
     loop = SimulatedLoop()
     loop.set_task_factory(owned_tasks)
-    world = World(seed, steps, members)
+    world = World(seed, steps, members, sharers)
     violation = None
     random.seed(seed)  # ids of fetch sessions
     try:
