@@ -91,7 +91,7 @@ def stage(
     offset. What an earlier run left there is removed first.
     """
     root = staging_folder(token)
-    storage.delete(root)
+    storage.delete(f"{STAGING}/{token}")
     spark = frame.sparkSession
     # In milliseconds, and with minimum and maximum in the footer; Spark's default, INT96, has neither.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")

@@ -17,7 +17,7 @@ import pyarrow.parquet
 from pyspark.sql import SparkSession
 
 from .archive_files import HOUR, PART, staging_folder
-from .manifest import COLUMNS
+from .manifest import COLUMNS, STAGING
 from .segments import tasks
 from .segments.columns import RECORD_COLUMNS
 from .segments.options import Options
@@ -48,7 +48,7 @@ def stage_slices(
     first. Errors: those of Spark, around SegmentError and OSError.
     """
     root = staging_folder(token)
-    storage.delete(root)
+    storage.delete(f"{STAGING}/{token}")
     if not slices:
         return set()
     place = storage.location(root)
