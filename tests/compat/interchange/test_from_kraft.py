@@ -251,7 +251,8 @@ def test_copy_of_a_4_3_directory_is_served_whole(
 ) -> None:
     """Records, offsets, epochs, ids, transactions, groups, ACLs, users and quotas; the original stays as it is.
 
-    Members of both kinds of groups stay connected and notice nothing: epochs and assignments are the same.
+    Members of both kinds of groups stay connected and notice nothing: epochs and assignments are the same, also when
+    Apache Kafka 4.3.0 goes on with the copy afterwards.
     """
     home = stay.home
     assert isinstance(home, KraftHome)
@@ -281,10 +282,16 @@ def test_copy_of_a_4_3_directory_is_served_whole(
     stay.content.write(home.address, old_formats=False)
     member.read_up_to(len(stay.content.plain["codecs", 0]))
     assert member.assignments == 1
-    members.close()
+    again = describe_consumer_group(home.address, "stands by KIP-848")
     stay.close()
     check_log(stay.leave(killed=False))
     assert seen_files(original) == files
+    home.start(KAFKA)
+    assert committed_offsets(home.address, "of KIP-848") == offsets
+    assert describe_consumer_group(home.address, "stands by KIP-848") == again == described
+    assert member.assignments == 1
+    members.close()
+    stay.leave(killed=False)
 
 
 def test_copy_of_a_3_9_directory_is_served_whole(stay: Stay) -> None:
