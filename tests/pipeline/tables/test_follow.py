@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kwire.pipeline import archive_slices
 from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.tables.changes import OFFSETS, RANGES, change
 from kwire.pipeline.tables.follower import Follower
-from kwire.pipeline.tables.place import Place
+from kwire.pipeline.tables.place import Place, raw_schema
 from kwire.pipeline.tables.tables import Conflict, Table
 
 from ..archive_model import EVENING_MS, archived, failing_once
@@ -199,3 +200,8 @@ def test_files_are_kept_while_a_table_that_does_not_follow_may_name_them(tmp_pat
         follower.close()
     with pytest.raises(Problem, match="add --table iceberg"):
         Follower(Archive(tmp_path), options_of("delta")).check_all()
+
+
+def test_files_of_log_directories_have_the_columns_of_tables() -> None:
+    """Those are written without Spark, and a table takes only what fits its own columns."""
+    assert archive_slices._SCHEMA.equals(raw_schema())
