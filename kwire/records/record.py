@@ -8,10 +8,12 @@ Varints are zig-zag. Source: DefaultRecord, ByteUtils.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from kwire import native
 from kwire.errors import CorruptRecord
 
 Header = tuple[str, bytes | None]
@@ -50,6 +52,10 @@ ZIGZAG = tuple((raw >> 1) ^ -(raw & 1) for raw in range(128))
 """The values of all varints of one byte."""
 
 _new_record = tuple.__new__
+
+#: Records of batches with fewer than this are read one by one, and with more than this, to need no memory for all.
+FEW_RECORDS = 8
+MANY_RECORDS = 10_000
 
 
 def wrap_int64(value: int) -> int:
@@ -107,6 +113,23 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
     check_count(count, size)
     if not MIN_INT64 + _MAX_DELTA <= base_offset <= MAX_INT64 - _MAX_DELTA:
         raise CorruptRecord(f"base offset {base_offset} leaves no room for records")
+    rows = _rows(data, count)
+    if rows is not None:
+        for timestamp, delta, key_at, key_size, value_at, value_size in rows:
+            timestamp += base_timestamp
+            if log_append_time is not None:
+                timestamp = log_append_time
+            elif not MIN_INT64 <= timestamp <= MAX_INT64:
+                timestamp = wrap_int64(timestamp)
+            found = (
+                base_offset + delta,
+                timestamp,
+                None if key_size < 0 else data[key_at : key_at + key_size],
+                None if value_size < 0 else data[value_at : value_at + value_size],
+                (),
+            )
+            yield _new_record(Record, found)
+        return
     position = 0
     try:
         for _ in range(count):
@@ -192,6 +215,28 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
         raise CorruptRecord("record is cut short", offset=position) from None
     if position != size:
         raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+
+
+def _rows(data: bytes, count: int) -> Iterator[tuple[int, ...]] | None:
+    """Where everything is in each record, found natively; None if that is not worthwhile, or anything is unusual, such as headers.
+
+    Shape: timestamp and offset deltas, position and length (-1: null) of the key, and of the value.
+    """
+    if not FEW_RECORDS <= count <= MANY_RECORDS:
+        return None
+    find_ends, read_fields = native.append_record_ends, native.read_fields
+    if find_ends is None or read_fields is None:
+        return None
+    ends: list[int] = []
+    if not find_ends(data, 0, len(data), count, ends):
+        return None
+    table = array("q", bytes(7 * 8 * count))
+    if not read_fields(data, array("q", (0, *ends[:-1])), array("q", ends), table):
+        return None
+    columns = [table[first : first + count] for first in range(0, 7 * count, count)]
+    if any(data[position] for position in columns.pop()):
+        return None
+    return zip(*columns, strict=True)
 
 
 def read_values(data: bytes, count: int, null: bytes = b"") -> list[bytes]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from kwire.errors import CorruptRecord
 from kwire.records.batch import MAX_DECOMPRESSED_BYTES
 from kwire.records.layout import CODEC_MASK, HEADER
-from kwire.records.record import write_record
+from kwire.records.record import Record, read_records, write_record
 from kwire.records.validation import _scan
 from server.log.cleaner.record_spans import record_spans
 from server.log.log_config import INT64_MAX, LogConfig
@@ -47,7 +47,21 @@ def compare(body: bytes, count: int) -> bool:
     compare_headers(body, count)
     compare_for_compaction(body, count, is_sound=expected is not None)
     read_as_columns(body, count, is_sound=expected is not None)
+    with form("pure"):
+        expected_records = records_of(body, count)
+    with form("native"):
+        assert records_of(body, count) == expected_records, (body.hex(), count)
     return expected is not None
+
+
+def records_of(body: bytes, count: int) -> tuple[list[Record], str]:
+    """The records that can be read, and the error after them."""
+    found: list[Record] = []
+    try:
+        found.extend(read_records(body, count, 5, NOW_MS))
+    except CorruptRecord as error:
+        return found, str(error)
+    return found, ""
 
 
 def compare_headers(body: bytes, count: int) -> None:
