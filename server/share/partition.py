@@ -36,8 +36,8 @@ from .settings import ShareSettings
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 STATE_OF = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
-#: How many runs a share partition may have beyond what its locked records need. Only batches of very many records,
-#: acknowledged in very many parts, come near it; each run takes some 150 bytes.
+#: How many runs a batch may have before it is divided no further; each takes some 150 bytes. Only one batch of a share
+#: partition can have more records than may be locked: the last, which was acquired whole.
 MAX_RUNS = 100_000
 
 #: How many runs are looked at in one step.
@@ -378,8 +378,6 @@ class SharePartition:
         found = self._to_acknowledge(first, last)
         if isinstance(found, Refusal):
             return found
-        if len(types) > 1 and sum(len(each.runs) for each in self._batches) > MAX_RUNS:
-            return Refusal(ErrorCode.INVALID_RECORD_STATE, TOO_MANY_PARTS)
         for batch in found:
             yield
             if batch.last < self.start_offset:
@@ -409,6 +407,8 @@ class SharePartition:
             lowest, highest = max(batch.first, first, self.start_offset), min(batch.last, last)
             for begin, end, kind in _same_types(types, first, lowest, highest):
                 yield
+                if len(batch.runs) > MAX_RUNS:
+                    return Refusal(ErrorCode.INVALID_RECORD_STATE, TOO_MANY_PARTS)
                 refused = self._change_part(write, lock, batch, begin, end, kind)
                 if refused is not None:
                     return refused
@@ -488,7 +488,9 @@ class SharePartition:
             for row in write.batches:
                 yield
                 for batch in self._overlapping(row.first_offset, row.last_offset):
-                    for run in batch.runs:
+                    first = max(row.first_offset, batch.first)
+                    begin, end = batch.place_of(first), batch.place_of(row.last_offset)
+                    for run in batch.runs[begin : end + 1]:
                         if run.write is write:
                             changed = self._end(run, stored, now_ms) or changed
                     batch.merge(row.first_offset, row.last_offset)

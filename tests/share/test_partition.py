@@ -710,10 +710,10 @@ def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "MAX_RUNS", 5)
     window = Window()
     window.acquire((0, 99))
-    window.acknowledge((0, 9, [RELEASE, ACCEPT] * 5))
-    refused = window.acknowledge((10, 19, [RELEASE, ACCEPT] * 5))
-    assert isinstance(refused, Refusal) and refused.error == ErrorCode.INVALID_RECORD_STATE
-    assert window.acknowledge((10, 99, ACCEPT)) == [(10, 99, 2, 1)]
+    refused = window.acknowledge((0, 9, [RELEASE, ACCEPT] * 5))
+    assert refused == Refusal(ErrorCode.INVALID_RECORD_STATE, partition.TOO_MANY_PARTS)
+    assert window.states == ["0-99 acquired 1 one"]
+    assert window.acknowledge((0, 99, ACCEPT)) == [(0, 99, 2, 1)]
 
 
 def test_neighbours_in_the_same_state_are_one_run() -> None:
