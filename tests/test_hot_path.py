@@ -332,7 +332,7 @@ def test_gate_costs_a_request_four_python_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is checked, observed or throttled, a request costs only what was enabled; the native form asks once more."""
-    at_once = ["RequestDispatcher._at_once"] if native.form() == "native" else []
+    at_once = ["RequestDispatcher.at_once"] if native.form() == "native" else []
     calls = [
         "RequestDispatcher.dispatch",
         "HandlerTable.find",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from types import GeneratorType
 from typing import Any
 
@@ -82,10 +82,10 @@ class RequestDispatcher:
         self._clock = clock
         self._observer = observer
         self._quotas = quotas
-        #: See Dispatcher. What is logged by request, or counted in other ways, is left to `dispatch`.
-        self.at_once: Callable[..., Sequence[Part] | Close | None] | None = None
-        if native.form() == "native" and (observer is None or observer.counts_rows):
-            self.at_once = self._at_once
+        if native.form() != "native" or not (observer is None or observer.counts_rows):
+            # What is logged by request, or counted in other ways, is left to `dispatch`. A bound method in place of
+            # None would keep the broker's open files until a collection of garbage.
+            self.at_once = None  # type: ignore[assignment,method-assign]
 
     def dispatch(  # noqa: C901 - on the path of each request, which a further call would make longer
         self, request: RequestReceived, connection: ConnectionInfo
@@ -157,7 +157,7 @@ class RequestDispatcher:
             charge.stop(self._clock.monotonic_us())
         return answer  # type: ignore[no-any-return]
 
-    def _at_once(
+    def at_once(
         self, frame: memoryview, connection: ConnectionInfo
     ) -> Sequence[Part] | Close | None:
         """Answer a plain request natively, unless it is timed or counts for quotas; else None, with nothing done."""
