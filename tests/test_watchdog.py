@@ -56,7 +56,7 @@ def run(watchdog: Watchdog, work: Callable[[], object]) -> None:
 
 def test_turn_that_is_long_for_a_low_limit_is_named(caplog: pytest.LogCaptureFixture) -> None:
     with watched(limit_ms=5) as watchdog:
-        run(watchdog, lambda: burn(18))
+        run(watchdog, lambda: burn(40))
     assert "burn (test_watchdog.py" in caplog.text
 
 
