@@ -189,6 +189,8 @@ def title(case: Case, version: int) -> str:
 def each_version(ranges: Ranges) -> Iterator[tuple[Case, int]]:
     """The cases in those of their versions that a broker serves."""
     for case in CASES:
+        if case.needs is not None and case.needs not in ranges:
+            continue
         first, last = ranges.get(case.api, (0, -1))
         for version in case.versions:
             if first <= version <= last:

@@ -102,12 +102,16 @@ class Names(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """One request in some versions; `values` makes its fields, and what they need to be there."""
+    """One request in some versions; `values` makes its fields, and what they need to be there.
+
+    Shape: it is sent to brokers that serve `needs`, too.
+    """
 
     name: str
     api: ApiKey
     versions: tuple[int, ...]
     values: Callable[[Names], dict[str, Any]] = field(repr=False)
+    needs: ApiKey | None = None
 
 
 def one_record(**options: Any) -> bytes:
@@ -343,7 +347,8 @@ CASES = (
          lambda n: {"group_ids": [n.unused()], "include_authorized_operations": True}),
     Case("FindCoordinator of a share partition", K.FIND_COORDINATOR, (6,), lambda n: {
         "key_type": 2,
-        "coordinator_keys": [f"{(found := n.share_group())[0]}:{uuid_to_str(found[3])}:0"]}),
+        "coordinator_keys": [f"{(found := n.share_group())[0]}:{uuid_to_str(found[3])}:0"]},
+        needs=K.SHARE_GROUP_HEARTBEAT),
     Case("ShareGroupHeartbeat", K.SHARE_GROUP_HEARTBEAT, (1,), lambda n: {
         "group_id": n.unused(), "member_id": MEMBER, "member_epoch": 0, "rack_id": None,
         "subscribed_topic_names": [n.topic]}),

@@ -240,7 +240,6 @@ def find_in_every_version(script: Script) -> None:
 
 def find_of_types_that_are_not_there(script: Script) -> None:
     script.ask(FindCoordinatorRequest(coordinator_keys=["key"], key_type=2), 5)
-    script.ask(FindCoordinatorRequest(coordinator_keys=["key"], key_type=2), 6)
     answer = script.main.ask(FindCoordinatorRequest(coordinator_keys=["key"], key_type=9), 6)
     script.note((answer.coordinators[0].error_code, answer.coordinators[0].node_id))
 

@@ -88,7 +88,8 @@ class MemoryTransport:
         receiver = self._receiver
         assert receiver is not None
         while self.waiting and self.reading:
-            block = None if self.unsent else receiver.shared_block()  # type: ignore[attr-defined]
+            shared_block = getattr(receiver, "shared_block", None)  # of an AtOnceReceiver
+            block = None if shared_block is None or self.unsent else shared_block()
             if block is not None:
                 count = min(len(block.view), len(self.waiting))
                 block.view[:count] = self.waiting[:count]
