@@ -12,7 +12,7 @@ Source: KafkaApis, ShareCoordinatorService (4.3).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kwire.errors import ErrorCode
 from kwire.messages import delete_share_group_state as deleting
@@ -37,8 +37,6 @@ from .registry import handles
 
 if TYPE_CHECKING:
     from .context import Later, RequestContext
-
-T = TypeVar("T")
 
 #: Only brokers ask.
 BROKERS = cluster(AclOperation.CLUSTER_ACTION)
@@ -84,15 +82,13 @@ def initialize_share_group_state(
     ctx: RequestContext, request: initializing.InitializeShareGroupStateRequest
 ) -> Steps[Later[initializing.InitializeShareGroupStateResponse]]:
     """Create the state of share partitions, or begin anew."""
-    coordinator = ctx.services.share_coordinator
-    answers = []
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield
-            row = InitializeState(
-                topic.topic_id, asked.partition, asked.state_epoch, asked.start_offset
-            )
-            answers.append(coordinator.initialize_state(request.group_id, row))
+    answers = yield from _each(
+        request,
+        ctx.services.share_coordinator.initialize_state,
+        lambda topic_id, asked: InitializeState(
+            topic_id, asked.partition, asked.state_epoch, asked.start_offset
+        ),
+    )
     return ctx.later(_all(answers), _initialized)
 
 
@@ -106,13 +102,11 @@ def read_share_group_state(
     ctx: RequestContext, request: reading.ReadShareGroupStateRequest
 ) -> Steps[Later[reading.ReadShareGroupStateResponse]]:
     """Read the state of share partitions as their leader, and fence earlier leaders."""
-    coordinator = ctx.services.share_coordinator
-    answers = []
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield
-            row = ReadState(topic.topic_id, asked.partition, asked.leader_epoch)
-            answers.append(coordinator.read_state(request.group_id, row))
+    answers = yield from _each(
+        request,
+        ctx.services.share_coordinator.read_state,
+        lambda topic_id, asked: ReadState(topic_id, asked.partition, asked.leader_epoch),
+    )
     return ctx.later(_all(answers), _read)
 
 
@@ -126,29 +120,27 @@ def write_share_group_state(
     ctx: RequestContext, request: writing.WriteShareGroupStateRequest
 ) -> Steps[Later[writing.WriteShareGroupStateResponse]]:
     """Change the state of share partitions."""
-    coordinator = ctx.services.share_coordinator
-    answers = []
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield
-            row = WriteState(
-                topic.topic_id,
-                asked.partition,
-                asked.state_epoch,
-                asked.leader_epoch,
-                asked.start_offset,
-                tuple(
-                    StateBatch(
-                        batch.first_offset,
-                        batch.last_offset,
-                        batch.delivery_state,
-                        batch.delivery_count,
-                    )
-                    for batch in asked.state_batches
-                ),
-                asked.delivery_complete_count,
-            )
-            answers.append(coordinator.write_state(request.group_id, row))
+    answers = yield from _each(
+        request,
+        ctx.services.share_coordinator.write_state,
+        lambda topic_id, asked: WriteState(
+            topic_id,
+            asked.partition,
+            asked.state_epoch,
+            asked.leader_epoch,
+            asked.start_offset,
+            tuple(
+                StateBatch(
+                    batch.first_offset,
+                    batch.last_offset,
+                    batch.delivery_state,
+                    batch.delivery_count,
+                )
+                for batch in asked.state_batches
+            ),
+            asked.delivery_complete_count,
+        ),
+    )
     return ctx.later(_all(answers), _written)
 
 
@@ -162,13 +154,11 @@ def delete_share_group_state(
     ctx: RequestContext, request: deleting.DeleteShareGroupStateRequest
 ) -> Steps[Later[deleting.DeleteShareGroupStateResponse]]:
     """Remove the state of share partitions."""
-    coordinator = ctx.services.share_coordinator
-    answers = []
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield
-            row = StatePartition(topic.topic_id, asked.partition)
-            answers.append(coordinator.delete_state(request.group_id, row))
+    answers = yield from _each(
+        request,
+        ctx.services.share_coordinator.delete_state,
+        lambda topic_id, asked: StatePartition(topic_id, asked.partition),
+    )
     return ctx.later(_all(answers), _deleted)
 
 
@@ -182,14 +172,24 @@ def read_share_group_state_summary(
     ctx: RequestContext, request: summing.ReadShareGroupStateSummaryRequest
 ) -> Steps[Later[summing.ReadShareGroupStateSummaryResponse]]:
     """Read the state of share partitions without its batches."""
-    coordinator = ctx.services.share_coordinator
+    answers = yield from _each(
+        request,
+        ctx.services.share_coordinator.read_summary,
+        lambda topic_id, asked: ReadState(topic_id, asked.partition, asked.leader_epoch),
+    )
+    return ctx.later(_all(answers), _summed)
+
+
+def _each(
+    request: Any, ask: Callable[[str, Any], Any], row_of: Callable[[bytes, Any], StatePartition]
+) -> Steps[list[Any]]:
+    """Ask the coordinator for each row of a request, one in a step."""
     answers = []
     for topic in request.topics:
         for asked in topic.partitions:
             yield
-            row = ReadState(topic.topic_id, asked.partition, asked.leader_epoch)
-            answers.append(coordinator.read_summary(request.group_id, row))
-    return ctx.later(_all(answers), _summed)
+            answers.append(ask(request.group_id, row_of(topic.topic_id, asked)))
+    return answers
 
 
 async def _all(answers: Iterable[Any]) -> list[Any]:
@@ -208,98 +208,74 @@ def _all_refused(request: Any, error: ErrorCode, kind: type[Any] = StateOutcome)
 # Responses
 
 
-def _by_topic(rows: Iterable[StateOutcome], made: Callable[[Any], T]) -> dict[bytes, list[T]]:
-    topics: dict[bytes, list[T]] = {}
+def _results(
+    rows: Iterable[StateOutcome],
+    of_topic: Callable[..., Any],
+    of_partition: Callable[..., Any],
+    more: Callable[[Any], dict[str, Any]] = lambda row: {},
+) -> list[Any]:
+    """A result for each topic, with one for each of its partitions; `more` returns the fields that not all APIs have."""
+    topics: dict[bytes, list[Any]] = {}
     for row in rows:
-        topics.setdefault(row.topic_id, []).append(made(row))
-    return topics
+        made = of_partition(
+            partition=row.partition,
+            error_code=row.error_code,
+            error_message=row.error_message,
+            **more(row),
+        )
+        topics.setdefault(row.topic_id, []).append(made)
+    return [
+        of_topic(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in topics.items()
+    ]
 
 
 def _initialized(rows: list[StateOutcome]) -> initializing.InitializeShareGroupStateResponse:
     return initializing.InitializeShareGroupStateResponse(
-        results=[
-            initializing.InitializeStateResult(topic_id=topic_id, partitions=of_topic)
-            for topic_id, of_topic in _by_topic(
-                rows,
-                lambda row: initializing.PartitionResult(
-                    partition=row.partition,
-                    error_code=row.error_code,
-                    error_message=row.error_message,
-                ),
-            ).items()
-        ]
-    )
-
-
-def _read(rows: list[StateRead]) -> reading.ReadShareGroupStateResponse:
-    return reading.ReadShareGroupStateResponse(
-        results=[
-            reading.ReadStateResult(topic_id=topic_id, partitions=of_topic)
-            for topic_id, of_topic in _by_topic(
-                rows,
-                lambda row: reading.PartitionResult(
-                    partition=row.partition,
-                    error_code=row.error_code,
-                    error_message=row.error_message,
-                    state_epoch=row.state_epoch,
-                    # In a row with an error, Apache Kafka has the fields' defaults.
-                    start_offset=0 if row.error_code else row.start_offset,
-                    state_batches=[
-                        reading.StateBatch(**batch._asdict()) for batch in row.state_batches
-                    ],
-                ),
-            ).items()
-        ]
+        results=_results(rows, initializing.InitializeStateResult, initializing.PartitionResult)
     )
 
 
 def _written(rows: list[StateOutcome]) -> writing.WriteShareGroupStateResponse:
     return writing.WriteShareGroupStateResponse(
-        results=[
-            writing.WriteStateResult(topic_id=topic_id, partitions=of_topic)
-            for topic_id, of_topic in _by_topic(
-                rows,
-                lambda row: writing.PartitionResult(
-                    partition=row.partition,
-                    error_code=row.error_code,
-                    error_message=row.error_message,
-                ),
-            ).items()
-        ]
+        results=_results(rows, writing.WriteStateResult, writing.PartitionResult)
     )
 
 
 def _deleted(rows: list[StateOutcome]) -> deleting.DeleteShareGroupStateResponse:
     return deleting.DeleteShareGroupStateResponse(
-        results=[
-            deleting.DeleteStateResult(topic_id=topic_id, partitions=of_topic)
-            for topic_id, of_topic in _by_topic(
-                rows,
-                lambda row: deleting.PartitionResult(
-                    partition=row.partition,
-                    error_code=row.error_code,
-                    error_message=row.error_message,
-                ),
-            ).items()
-        ]
+        results=_results(rows, deleting.DeleteStateResult, deleting.PartitionResult)
+    )
+
+
+def _read(rows: list[StateRead]) -> reading.ReadShareGroupStateResponse:
+    def more(row: StateRead) -> dict[str, Any]:
+        batches = [reading.StateBatch(**batch._asdict()) for batch in row.state_batches]
+        return {
+            "state_epoch": row.state_epoch,
+            "start_offset": _start_offset(row),
+            "state_batches": batches,
+        }
+
+    return reading.ReadShareGroupStateResponse(
+        results=_results(rows, reading.ReadStateResult, reading.PartitionResult, more)
     )
 
 
 def _summed(rows: list[StateSummary]) -> summing.ReadShareGroupStateSummaryResponse:
+    def more(row: StateSummary) -> dict[str, Any]:
+        return {
+            "state_epoch": row.state_epoch,
+            "leader_epoch": row.leader_epoch,
+            "start_offset": _start_offset(row),
+            "delivery_complete_count": row.delivery_complete_count,
+        }
+
     return summing.ReadShareGroupStateSummaryResponse(
-        results=[
-            summing.ReadStateSummaryResult(topic_id=topic_id, partitions=of_topic)
-            for topic_id, of_topic in _by_topic(
-                rows,
-                lambda row: summing.PartitionResult(
-                    partition=row.partition,
-                    error_code=row.error_code,
-                    error_message=row.error_message,
-                    state_epoch=row.state_epoch,
-                    leader_epoch=row.leader_epoch,
-                    start_offset=0 if row.error_code else row.start_offset,
-                    delivery_complete_count=row.delivery_complete_count,
-                ),
-            ).items()
-        ]
+        results=_results(rows, summing.ReadStateSummaryResult, summing.PartitionResult, more)
     )
+
+
+def _start_offset(row: StateRead | StateSummary) -> int:
+    """In a row with an error, Apache Kafka has the fields' defaults."""
+    return 0 if row.error_code else row.start_offset
