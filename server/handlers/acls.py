@@ -50,9 +50,9 @@ from ..security.acl import (
     check_new,
 )
 from ..turns import Steps, each_in_steps
-from . import refusals
 from .authorization import cluster
 from .context import Later, NoReply, RequestContext
+from .refusals import admin as refusals
 from .registry import handles
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"

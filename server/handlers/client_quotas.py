@@ -60,9 +60,9 @@ from ..quotas.entities import (
 )
 from ..security.acl import AclOperation
 from ..turns import Steps, each_in_steps
-from . import refusals
 from .authorization import cluster
 from .context import Later, RequestContext
+from .refusals import admin as refusals
 from .registry import handles
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"

@@ -60,10 +60,10 @@ from ..security import acl
 from ..security.acl import AclOperation
 from ..telemetry import subscriptions
 from ..turns import Steps, each_in_steps
-from . import refusals
 from .authorization import DENIED
 from .ceilings import CEILING_3_9
 from .context import Later, RequestContext
+from .refusals import admin as refusals
 from .registry import handles
 from .repeats import without_many_repeats
 

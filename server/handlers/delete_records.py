@@ -24,9 +24,9 @@ from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..replication.partition import Partition
 from ..replication.purgatory import LowWatermarkWaiter
 from ..security.acl import AclOperation, ResourceType
-from . import refusals
 from .context import Later, RequestContext
 from .list_offsets import find_partition
+from .refusals import records as refusals
 from .registry import handles
 
 

@@ -44,13 +44,13 @@ from ..replication.read import (
     read_many,
 )
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from . import refusals
 from .authorization import AllowAll
 from .context import Later, RequestContext
 from .fetch_answer import answer_of, throttled_answer
 from .fetch_plain import written_answer, written_answer_later
 from .gate import quota_user
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, Conversion, refuses_old
+from .refusals import records as refusals
 from .registry import handles
 
 Steps = Generator[None, None, Any]

@@ -26,10 +26,10 @@ from ..replication.read import (
     close_slices,
     count_throttled,
 )
-from . import refusals
 from .context import RequestContext
 from .endpoints import add_endpoint, leader_of
 from .gate import fetch_throttle_time_ms
+from .refusals import records as refusals
 
 #: About how much an answer has besides records, and each partition in it.
 ANSWER_BYTES = 12

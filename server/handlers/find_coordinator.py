@@ -26,9 +26,10 @@ from ..metadata.internal_topics import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from . import refusals, share_version
+from . import share_version
 from .authorization import DENIED, AclOperation, ResourceType, cluster
 from .endpoints import address_for
+from .refusals import groups as refusals
 from .registry import handles
 
 if TYPE_CHECKING:

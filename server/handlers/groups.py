@@ -34,8 +34,8 @@ from kwire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ..turns import Steps
-from . import refusals
 from .authorization import CLUSTER_NAME, DENIED, AclOperation, ResourceType, group
+from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats, without_repeats
 

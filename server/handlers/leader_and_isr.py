@@ -34,9 +34,9 @@ from ..metadata.updates import updated
 from ..replication.replica_manager import by_topic, stopped_topics
 from ..replication.role_slices import AT_ONCE, stop_replicas, take_roles
 from ..turns import Steps
-from . import refusals
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
+from .refusals import records as refusals
 from .registry import handles
 
 logger = logging.getLogger(__name__)

@@ -58,8 +58,8 @@ from ..replication.offsets import (
 from ..replication.partition import Partition
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..workers import TookTooLong, TookTooMuch
-from . import refusals
 from .context import RequestContext
+from .refusals import records as refusals
 from .registry import handles
 
 if TYPE_CHECKING:

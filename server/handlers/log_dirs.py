@@ -32,9 +32,9 @@ from kwire.messages.describe_log_dirs import (
 )
 
 from ..metadata.topic_partition import TopicPartition
-from . import refusals
 from .authorization import AclOperation, cluster
 from .context import RequestContext
+from .refusals import topics as refusals
 from .registry import handles
 
 if TYPE_CHECKING:

@@ -44,10 +44,10 @@ from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..net.output_memory import SharedBytes
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..turns import Steps
-from . import refusals
 from .authorization import AllowAll
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
+from .refusals import topics as refusals
 from .registry import handles
 from .repeats import without_repeats
 

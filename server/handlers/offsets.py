@@ -59,9 +59,9 @@ from kwire.types import ZERO_UUID
 
 from ..coordinator.group.offsets import FetchedOffset
 from ..turns import each_in_steps
-from . import refusals
 from .authorization import AclOperation, ResourceType, group
 from .ceilings import CEILING_3_9
+from .refusals import groups as refusals
 from .registry import handles
 from .repeats import partitions_without_many_repeats, without_many_repeats
 

@@ -29,7 +29,6 @@ from kwire.messages.init_producer_id import InitProducerIdRequest, InitProducerI
 from ..controller.topics import invalid_topic_name
 from ..coordination.store import StoreError
 from ..coordinator.transaction.tickets import Initialized, Producer
-from . import refusals
 from .authorization import (
     AclOperation,
     ResourceType,
@@ -40,6 +39,7 @@ from .authorization import (
     transactional_id,
 )
 from .context import Later, RequestContext
+from .refusals import transactions as refusals
 from .registry import handles
 
 logger = logging.getLogger(__name__)

@@ -39,9 +39,9 @@ from ..controller.leadership import PREFERRED, UNCLEAN
 from ..controller.refusal import Refusal
 from ..metadata.topic_partition import TopicPartition
 from ..turns import ROWS_IN_STEP, each_in_steps
-from . import refusals
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
+from .refusals import topics as refusals
 from .registry import handles
 
 Results = Mapping[TopicPartition, Refusal | None]

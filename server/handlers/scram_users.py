@@ -32,9 +32,9 @@ from ..metadata.image import DEFAULT_ENTITY, USERS
 from ..security.acl import AclOperation
 from ..security.sasl.scram_numbers import MAX_ITERATIONS, MIN_ITERATIONS, TYPES
 from ..turns import Steps
-from . import refusals
 from .authorization import cluster, depending
 from .context import Later, RequestContext
+from .refusals import admin as refusals
 from .registry import handles
 
 NO_NAME = "Username must not be empty"

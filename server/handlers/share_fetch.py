@@ -26,7 +26,7 @@ from kwire.messages.share_fetch import (
     ShareFetchResponse,
 )
 
-from ..share.manager import Rows, ShareFetchParams, WaitingShareFetch, error_row
+from ..share.led import Rows, ShareFetchParams, WaitingShareFetch, error_row
 from ..share.partition import AcquireLimits
 from ..share.sessions import (
     FINAL_EPOCH,

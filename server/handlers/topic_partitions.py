@@ -29,9 +29,9 @@ from ..controller.topics import invalid_topic_name
 from ..metadata.image import MetadataImage, PartitionImage, TopicImage
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..security.acl import AclOperation, ResourceType
-from . import refusals
 from .context import RequestContext
 from .endpoints import address_for
+from .refusals import topics as refusals
 from .registry import handles
 
 #: How many names are sorted in one step, and how many partitions are described in one.

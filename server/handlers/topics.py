@@ -50,9 +50,9 @@ from ..coordination.paths import NewTopic
 from ..metadata.image import TopicImage
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..turns import Steps, each_in_steps
-from . import refusals
 from .context import Later, RequestContext
 from .gate import may_mutate
+from .refusals import topics as refusals
 from .registry import handles
 
 QUOTA_EXCEEDED = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)

@@ -61,7 +61,6 @@ from ..coordinator.transaction.tickets import End, Ended
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
 from ..turns import Steps
-from . import refusals
 from .authorization import (
     DENIED,
     AclOperation,
@@ -73,6 +72,7 @@ from .authorization import (
     transactional_id,
 )
 from .offsets import MAY_NOT_READ, UNKNOWN, errors_by_row, some_rows, usable
+from .refusals import transactions as refusals
 from .registry import handles
 from .repeats import without_many_repeats
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
