@@ -10,7 +10,8 @@ from ..config.group_keys import effective
 from ..coordination.paths import entity_node
 from ..handlers.list_offsets import search_in_files
 from ..metadata.image import GROUPS
-from ..share.manager import SharePartitionManager, ShareRooms
+from ..share.led import ShareRooms
+from ..share.manager import SharePartitionManager
 from ..share.sessions import ShareSessionCache
 from ..share.settings import ShareSettings, share_settings
 from ..workers import TookTooLong, TookTooMuch

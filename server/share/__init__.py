@@ -2,5 +2,5 @@
 
 `partition.py` is the machine of one share partition, a partition as one group consumes it; `in_flight.py` its batches,
 `fetched.py` what was read for it, `sessions.py` the members' sessions. All of these are pure. `manager.py` reads logs,
-has the state written, and keeps the fetches that wait.
+has states written, and answers the fetches that wait (`led.py`); `loading.py` has states read.
 """

@@ -1,8 +1,7 @@
-"""The share partitions that this broker leads: loading, reading, writing their state, and fetches that wait.
+"""The share partitions that this broker leads: reading their logs, writing their states, and fetches that wait.
 
-The only room of share groups with I/O and a loop. A share partition is loaded from the share coordinator when it is first
-fetched, and forgotten when this broker no longer leads it, when it is fenced, and when no member of its group is
-connected. A fetch that finds nothing waits with its partitions; what makes records available there, an append, an
+A share partition is loaded from the share coordinator when it is first fetched, and forgotten when this broker no
+longer leads it, when it is fenced, and when no member of its group is connected. A fetch that finds nothing waits with its partitions; what makes records available there, an append, an
 acknowledgement, or a lock that ends, serves those that wait, in the order in which they came.
 Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils.
 """
@@ -11,52 +10,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode, RecordError
 from kwire.messages.share_fetch import PartitionData
 
-from ..coordinator.share.rows import (
-    UNINITIALIZED_START_OFFSET,
-    ReadState,
-    StateOutcome,
-    StateRead,
-    WriteState,
-)
-from ..log.time_search import Effort, Found, TimeSearch
-from ..replication.offsets import (
-    CONSUMER,
-    EARLIEST,
-    LATEST,
-    OffsetQuery,
-    Searched,
-)
-from ..replication.offsets import (
-    fetch_offset as find_offset,
-)
+from ..coordinator.share.rows import StateOutcome, WriteState
 from ..replication.read_result import LaterRead, ReadResult, refused
 from ..turns import Steps, exhaust
 from .fetched import fetched
 from .in_flight import StateWrite
-from .partition import (
-    Acknowledged,
-    AcquireLimits,
-    Refusal,
-    SharePartition,
+from .led import (
+    Led,
+    Rows,
+    ShareFetchParams,
+    SharePartitionKey,
+    ShareRooms,
+    WaitingShareFetch,
+    Watch,
+    empty_row,
+    error_row,
 )
+from .loading import Loaded, Loading
+from .partition import Acknowledged, Refusal, SharePartition
 from .sessions import PartitionKey, SessionKey, ShareSessionCache
 from .settings import ShareSettings
+from .state_errors import FENCING, told
 
 if TYPE_CHECKING:
-    from ..clock import Clock
-    from ..coordinator.share_persister import SharePersister
-    from ..metadata.image import MetadataImage
     from ..replication.partition import Partition
-    from ..replication.replica_manager import ReplicaManager
-    from ..turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -64,187 +47,13 @@ logger = logging.getLogger(__name__)
 LOCK_TICK_MS = 20
 #: What is written of more runs than this ends in steps.
 MANY_RUNS = 256
-#: How many share partitions are held at once, at about a kilobyte each, and how many are loaded at once.
+#: How many share partitions are held at once, at about a kilobyte each.
 MAX_LED = 100_000
-MOST_LOADING = 100
-#: What a search by time may take in the loop; more of it is done elsewhere. How often it is tried if the log changes.
-EFFORT = {"headers": 500, "records": 1000, "bytes": 64 * 1024}
-ATTEMPTS = 3
-
-#: Errors that fence a share partition: the state is at another leader, or gone.
-FENCING = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.FENCED_STATE_EPOCH,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-#: What members are told when the share coordinator refuses. Source: SharePartition.fetchPersisterError.
-TOLD = {
-    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-}
 
 UNKNOWN_PARTITION = "This server does not host this topic-partition."
 
 Outcome = Refusal | None
 T = TypeVar("T")
-
-
-class SharePartitionKey(NamedTuple):
-    """Which share partition. Shape: `topic_id` has 16 bytes."""
-
-    group_id: str
-    topic_id: bytes
-    partition: int
-
-
-class ShareFetchParams(NamedTuple):
-    """What a ShareFetch asks of all its partitions. Unit: bytes and milliseconds."""
-
-    member_id: str
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    limits: AcquireLimits
-
-
-#: The answer to a fetch: a row for each partition of which there is anything to say.
-Rows = dict[PartitionKey, PartitionData]
-
-
-class Led:
-    """A share partition of a partition that this broker leads.
-
-    Shape: `machine` is None until it is loaded; `gone` says that it is no longer used.
-    """
-
-    __slots__ = (
-        "gone",
-        "key",
-        "leader_epoch",
-        "machine",
-        "partition",
-        "serving",
-        "timer",
-        "waiting",
-        "watch",
-    )
-
-    def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
-        self.key = key
-        self.partition = partition
-        self.leader_epoch = partition.state.leader_epoch
-        self.machine: SharePartition | None = None
-        self.gone = False
-        self.waiting: dict[WaitingShareFetch, None] = {}
-        #: Whether those that wait are being served.
-        self.serving = False
-        self.timer: asyncio.TimerHandle | None = None
-        self.watch: _Watch | None = None
-
-    @property
-    def row_key(self) -> PartitionKey:
-        return self.key.topic_id, self.key.partition
-
-
-class _Watch:
-    """Waits with a partition for records, as a fetch does, for all fetches of a share partition.
-
-    Shape: as `FetchWaiter`; any record ends the wait.
-    """
-
-    __slots__ = ("_partition", "_woken", "alone", "missing_bytes", "of_replica", "read_committed")
-
-    def __init__(
-        self, partition: Partition, offset: int, woken: Callable[[], None], *, read_committed: bool
-    ) -> None:
-        self.alone = False
-        self.missing_bytes = 1
-        self.of_replica = False
-        self.read_committed = read_committed
-        self._woken: Callable[[], None] | None = woken
-        self._partition = partition
-        partition.waiters.fetches[self] = offset
-
-    def on_readable(self, size: int) -> None:
-        """More can be read."""
-        self.end()
-
-    def end(self) -> None:
-        """Something has happened; safe to call twice."""
-        woken, self._woken = self._woken, None
-        self._partition.waiters.fetches.pop(self, None)
-        if woken is not None:
-            asyncio.get_running_loop().call_soon(woken)
-
-    def cancel(self) -> None:
-        """Watch no more."""
-        self._woken = None
-        self._partition.waiters.fetches.pop(self, None)
-
-
-class WaitingShareFetch:
-    """A fetch that is answered when `future` is done, with its rows.
-
-    Shape: `errors` has the rows of partitions that cannot be fetched; `end` ends the wait if nobody wants the answer.
-    """
-
-    __slots__ = ("errors", "future", "group_id", "held", "left", "params", "settings", "timer")
-
-    def __init__(self, group_id: str, params: ShareFetchParams, settings: ShareSettings) -> None:
-        self.group_id = group_id
-        self.params = params
-        self.settings = settings
-        self.held: list[Led] = []
-        #: With how many share partitions it waits.
-        self.left = 0
-        self.errors: Rows = {}
-        self.future: asyncio.Future[Rows] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self.future is None or self.future.done()
-
-    def answer(self, rows: Rows) -> None:
-        """Answer, and wait no more."""
-        self.leave()
-        assert self.future is not None
-        if not self.future.done():
-            self.future.set_result({**rows, **self.errors})
-
-    def end(self) -> None:
-        """Nobody wants the answer."""
-        self.leave()
-        if self.future is not None and not self.future.done():
-            self.future.cancel()
-
-    def leave(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        for led in self.held:
-            led.waiting.pop(self, None)
-
-
-@dataclass(frozen=True, slots=True)
-class ShareRooms:
-    """What share partitions need of the broker.
-
-    Shape: `settings_of` has the settings of a group by its id; `search` carries out a search by time elsewhere.
-    """
-
-    replicas: ReplicaManager
-    metadata: Callable[[], MetadataImage]
-    persister: SharePersister
-    clock: Clock
-    turns: Turns
-    settings_of: Callable[[str], ShareSettings]
-    search: Callable[[TimeSearch], Awaitable[Found | None]]
 
 
 class SharePartitionManager:
@@ -256,8 +65,7 @@ class SharePartitionManager:
         self._rooms = rooms
         self._groups: dict[str, dict[SharePartitionKey, None]] = {}
         self._of_partition: dict[Partition, dict[SharePartitionKey, None]] = {}
-        self._loading: set[asyncio.Task[None]] = set()
-        self._to_load: deque[Led] = deque()
+        self._loading = Loading(rooms, self._loaded)
 
     def settings_of(self, group_id: str) -> ShareSettings:
         """The settings of a group, now."""
@@ -313,23 +121,17 @@ class SharePartitionManager:
         led = self.led[key] = Led(key, partition)
         self._groups.setdefault(key.group_id, {})[key] = None
         self._of_partition.setdefault(partition, {})[key] = None
-        self._to_load.append(led)
-        self._load_next()
+        self._loading.add(led)
         return led
 
-    def _load_next(self) -> None:
-        """Load what waits to be loaded, some at a time."""
-        while self._to_load and len(self._loading) < MOST_LOADING:
-            led = self._to_load.popleft()
-            if not led.gone:
-                task = asyncio.get_running_loop().create_task(self._load(led))
-                self._loading.add(task)
-                task.add_done_callback(self._loaded)
-
-    def _loaded(self, task: asyncio.Task[None]) -> None:
-        self._loading.discard(task)
-        if not task.cancelled():
-            self._load_next()
+    def _loaded(self, led: Led, loaded: Loaded) -> None:
+        if isinstance(loaded, SharePartition):
+            led.machine = loaded
+            self.serve(led)
+            return
+        for each in led.waiting:
+            each.errors[led.row_key] = error_row(led.key.partition, loaded)
+        self._drop(led)
 
     def _try(self, waiting: WaitingShareFetch, *, at_last: bool = False) -> Steps[Rows | None]:
         """Acquire what there is; None if that is too little, unless it is the last attempt.
@@ -456,7 +258,7 @@ class SharePartitionManager:
             offset = machine.next_fetch_offset()
             if offset < _readable_end(led.partition, settings):
                 offset = _readable_end(led.partition, settings)
-            led.watch = _Watch(
+            led.watch = Watch(
                 led.partition,
                 offset,
                 lambda: self._woken(led),
@@ -503,69 +305,6 @@ class SharePartitionManager:
                     waiting.answer(rows or {})
 
         self._rooms.turns.run(last())
-
-    # -- loading -----------------------------------------------------------------------------------
-
-    async def _load(self, led: Led) -> None:
-        """Read the state of a share partition. Source: SharePartition.maybeInitialize."""
-        try:
-            error = await self._read_state(led)
-        except Exception:
-            logger.exception(
-                "share partition %s of group %s cannot be loaded",
-                led.partition.tp,
-                led.key.group_id,
-            )
-            error = ErrorCode.UNKNOWN_SERVER_ERROR
-        if led.gone:
-            return
-        if not error:
-            self.serve(led)
-            return
-        for each in led.waiting:
-            each.errors[led.row_key] = error_row(led.key.partition, error)
-        self._drop(led)
-
-    async def _read_state(self, led: Led) -> ErrorCode:
-        group_id, topic_id, number = led.key
-        asked = ReadState(topic_id, number, led.leader_epoch)
-        (row,) = await self._rooms.persister.read_state(group_id, [asked])
-        if row.error_code:
-            return self._told(led, "read", row.error_code, row.error_message)
-        start = row.start_offset
-        if start == UNINITIALIZED_START_OFFSET:
-            found = await self._first_offset(led)
-            if isinstance(found, ErrorCode):
-                return found
-            start = found
-        try:
-            led.machine = _machine(row, start)
-        except ValueError as error:
-            logger.error("the stored state of group %s cannot be used: %s", group_id, error)
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        return ErrorCode.NONE
-
-    async def _first_offset(self, led: Led) -> int | ErrorCode:
-        """Where a group begins that has no start offset. Source: startOffsetDuringInitialization."""
-        reset = self.settings_of(led.key.group_id).offset_reset
-        if isinstance(reset, int):
-            timestamp = max(self._rooms.clock.now_ms() - reset, 0)
-        else:
-            timestamp = EARLIEST if reset == "earliest" else LATEST
-        asked = OffsetQuery(timestamp, led.leader_epoch, CONSUMER, False)
-        searched: Searched | None = None
-        for _ in range(ATTEMPTS):
-            found = find_offset(led.partition, asked, Effort(**EFFORT), searched)
-            if isinstance(found, ErrorCode):
-                return found
-            if not isinstance(found, TimeSearch):
-                return found.offset if found.offset >= 0 else ErrorCode.OFFSET_NOT_AVAILABLE
-            searched = None
-            try:
-                searched = Searched(await self._rooms.search(found))
-            except FileNotFoundError:
-                pass  # the log has changed
-        return ErrorCode.OFFSET_NOT_AVAILABLE
 
     # -- acknowledging -----------------------------------------------------------------------------
 
@@ -697,19 +436,7 @@ class SharePartitionManager:
         if not row.error_code:
             return None
         code, message = row.error_code, row.error_message
-        return Refusal(self._told(led, "written", code, message), message or "")
-
-    def _told(self, led: Led, done: str, error: ErrorCode, message: str | None) -> ErrorCode:
-        logger.log(
-            logging.DEBUG if error is ErrorCode.NETWORK_EXCEPTION else logging.ERROR,
-            "the state of %s for share group %s cannot be %s: %s %s",
-            led.partition.tp,
-            led.key.group_id,
-            done,
-            error.name,
-            message or "",
-        )
-        return TOLD.get(error, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return Refusal(told(led, "written", code, message), message or "")
 
     # -- locks -------------------------------------------------------------------------------------
 
@@ -769,9 +496,7 @@ class SharePartitionManager:
 
     def close(self) -> None:
         """Answer nothing more."""
-        self._to_load.clear()
-        for task in self._loading:
-            task.cancel()
+        self._loading.close()
         for led in list(self.led.values()):
             for waiting in list(led.waiting):
                 waiting.end()
@@ -784,20 +509,6 @@ def _remove(index: dict[T, dict[SharePartitionKey, None]], of: T, key: SharePart
     del keys[key]
     if not keys:
         del index[of]
-
-
-def empty_row(number: int) -> PartitionData:
-    """A partition of which nothing was acquired."""
-    return PartitionData(partition_index=number, records=b"", acquired_records=[])
-
-
-def error_row(number: int, error: ErrorCode) -> PartitionData:
-    """A partition that cannot be fetched."""
-    return PartitionData(partition_index=number, error_code=error, records=b"", acquired_records=[])
-
-
-def _machine(row: StateRead, start_offset: int) -> SharePartition:
-    return SharePartition(row.state_epoch, start_offset, row.state_batches)
 
 
 def _readable_end(partition: Partition, settings: ShareSettings) -> int:

@@ -13,7 +13,8 @@ from server.handlers.ceilings import SHARE_VERSION
 from server.handlers.context import ConnectionInfo, Features, Later, RequestContext
 from server.handlers.share_acknowledge import share_acknowledge
 from server.handlers.share_fetch import share_fetch
-from server.share.manager import SharePartitionManager, ShareRooms
+from server.share.led import ShareRooms
+from server.share.manager import SharePartitionManager
 from server.share.sessions import ShareSessionCache
 from server.share.settings import ShareSettings
 from tests.support.replicas import Replicas, finish, stored, topic_id, turns

@@ -1,0 +1,43 @@
+"""What becomes of errors of a share coordinator. Source: SharePartition."""
+
+from __future__ import annotations
+
+import logging
+
+from kwire.errors import ErrorCode
+
+from .led import Led
+
+logger = logging.getLogger(__name__)
+
+#: Errors that fence a share partition: the state is at another leader, or gone.
+FENCING = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+#: What members are told when the share coordinator refuses. Source: SharePartition.fetchPersisterError.
+TOLD = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+
+
+def told(led: Led, done: str, error: ErrorCode, message: str | None) -> ErrorCode:
+    """What members are told, after a line in the log."""
+    logger.log(
+        logging.DEBUG if error is ErrorCode.NETWORK_EXCEPTION else logging.ERROR,
+        "the state of %s for share group %s cannot be %s: %s %s",
+        led.partition.tp,
+        led.key.group_id,
+        done,
+        error.name,
+        message or "",
+    )
+    return TOLD.get(error, ErrorCode.UNKNOWN_SERVER_ERROR)
