@@ -193,7 +193,7 @@ def build_rooms(
         return TransactionConfig.of(config, features.finalized.get(TRANSACTION_VERSION, 0))
 
     def group_config() -> GroupConfig:
-        return GroupConfig.of(config, stores_topic_ids=alone)
+        return GroupConfig.of(config, as_kafka_4=alone)
 
     share_states = ShareCoordinator(
         ShareCoordinatorConfig.of(config),
@@ -211,15 +211,20 @@ def build_rooms(
         lambda: topic_creator.ensure_internal_topic(SHARE_GROUP_STATE_TOPIC),
         None if clients is None else clients.share_states,
     )
+
+    def settings_of_groups(group_id: str, kind: str) -> GroupSettings | None:
+        stored = publisher.current().configs.get(GROUPS)
+        if not stored:  # as a rule; each heartbeat asks
+            return None
+        return settings_of_group(config, stored.get(entity_node(group_id), {}), kind)
+
     groups = GroupCoordinator(
         group_config(),
         InternalTopicLog(GROUP_METADATA_TOPIC, replicas),
         clock,
         turns=turns,
         metadata=publisher.current,
-        settings_of=lambda group_id, kind: settings_of_group(
-            config, publisher.current().config(GROUPS, entity_node(group_id)), kind
-        ),
+        settings_of=settings_of_groups,
         persister=persister,
         latest_offsets=LatestOffsets(
             node_id,

@@ -98,6 +98,7 @@ class GroupCoordinator:
         self.config = config
         self.image = metadata
         self.settings_of = settings_of
+        self.broker_settings = GroupSettings.by_kind(config)
         self.metadata = Metadata(metadata, TopicHashes(), self.group_settings)
         self.memory = GroupMemory()
         self.new_uuid = new_uuid
@@ -126,6 +127,7 @@ class GroupCoordinator:
     def reconfigure(self, config: GroupConfig) -> None:
         """Apply changed settings; waiting requests keep the timeouts they started with."""
         self.config = config
+        self.broker_settings = GroupSettings.by_kind(config)
         for _, shard in self.runtime.active():
             shard.config = config
 
@@ -310,7 +312,7 @@ class GroupCoordinator:
 
     def group_settings(self, group_id: str, kind: str) -> GroupSettings:
         """The settings of a group of a kind: its own, or those of the broker."""
-        return self.settings_of(group_id, kind) or GroupSettings.of(self.config, kind)
+        return self.settings_of(group_id, kind) or self.broker_settings[kind]
 
     def describe_consumer_group(
         self, group_id: str
@@ -404,15 +406,15 @@ class GroupCoordinator:
         )
 
     def ensure_group(self, group_id: str) -> ErrorCode:
-        """Make a group that is not known, which Apache Kafka does before it verifies a transaction.
+        """Make a group that is not known, which Apache Kafka 3.9 does before it verifies a transaction.
 
-        Errors: those of find.
+        Errors: those of find and of GroupMemory.
         """
         _, shard = self.find(group_id)
         if isinstance(shard, ErrorCode):
             return shard
         full = shard.refuses_group(group_id)
-        if full is ErrorCode.NONE:
+        if full is ErrorCode.NONE and not shard.config.verifies_first:
             shard.ensure(group_id, self.runtime.now_ms())
         return full
 

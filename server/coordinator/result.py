@@ -26,11 +26,8 @@ class Timer(NamedTuple):
     at_ms: int
 
 
-class Reply(NamedTuple):
-    """The answer to the request that was given this token."""
-
-    token: int
-    value: Any
+Reply = tuple[int, Any]
+"""The token of a request, and its answer; a plain tuple, since every request has one."""
 
 
 class Result(Generic[T]):
@@ -61,7 +58,7 @@ class Result(Generic[T]):
         `Result[Any]`.
         """
         if token is not None:
-            self.replies.append(Reply(token, value))
+            self.replies.append((token, value))
 
     def cancel(self, op_name: str, key: tuple[str, ...]) -> None:
         """Forget a timer, unless this result sets it again."""

@@ -11,7 +11,7 @@ Source: KafkaApis.handleConsumerGroupHeartbeat, handleConsumerGroupDescribe.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kwire.errors import ErrorCode
 from kwire.messages.consumer_group_describe import (
@@ -28,9 +28,9 @@ from ..coordinator.group.consumer.heartbeat import refused
 from ..coordinator.group.modern.refusal import Refusal
 from ..coordinator.group.modern.surroundings import Client
 from ..turns import Steps
-from . import refusals
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .ceilings import GROUP_VERSION
+from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats
 
@@ -59,28 +59,44 @@ def _authorize_heartbeat(ctx: RequestContext, request: ConsumerGroupHeartbeatReq
     return _READ_GROUP(ctx, request)
 
 
+HeartbeatAnswer: TypeAlias = (
+    "ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]"
+)
+
+
 @handles(ConsumerGroupHeartbeatRequest, versions="0-1", authorize=_authorize_heartbeat)
 def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> Steps[ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]]:
+) -> HeartbeatAnswer | Steps[HeartbeatAnswer]:
     """Let a member join, stay or leave, and answer what it is to have."""
     refusal = refusal_of(ctx.services)
     if refusal is not None:
         return refused(refusal)
-    coordinator = ctx.services.group_coordinator
-    for name in request.subscribed_topic_names or ():
+    if request.subscribed_topic_names:
+        return _subscribe(ctx, request, request.subscribed_topic_names)
+    return _beat(ctx, request)
+
+
+def _subscribe(
+    ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, names: list[str]
+) -> Steps[HeartbeatAnswer]:
+    """Do so for a member that names its topics, as it does when it joins, but hardly ever later."""
+    for name in names:
         yield
         if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return ConsumerGroupHeartbeatResponse(error_code=DENIED[ResourceType.TOPIC])
-        coordinator.remember_topic(name)
+        ctx.services.group_coordinator.remember_topic(name)
+    return _beat(ctx, request)
 
+
+def _beat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> HeartbeatAnswer:
     def may_describe(name: str) -> bool:
         return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, log_denied=False)
 
     client = Client(
         ctx.client_id or "", f"/{ctx.connection.client_host}", ctx.version, may_describe
     )
-    answer = coordinator.consumer_group_heartbeat(request, client)
+    answer = ctx.services.group_coordinator.consumer_group_heartbeat(request, client)
     return answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else ctx.later(answer)
 
 

@@ -51,8 +51,8 @@ from ..coordinator.group.share.heartbeat import MEMBER_ID_LENGTH, refused
 from ..coordinator.group.share.sentences import sentence
 from ..coordinator.share_groups import ShareOffset
 from ..turns import Steps
-from . import refusals
 from .authorization import DENIED, AclOperation, ResourceType, group
+from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats, without_repeats
 from .share_version import refusal_of, unless_refused

@@ -75,6 +75,7 @@ __all__ = ["AppendError", "AppendInfo", "AppendOrigin", "Log", "LogSlice"]
 _PACK_OFFSET = INT64.pack_into
 _PACK_EPOCH = INT32.pack_into
 _CLIENT = AppendOrigin.CLIENT
+_COORDINATOR = AppendOrigin.COORDINATOR
 
 # For each codec that a topic may demand: whether a batch with codec 0 to 7 is stored as it is.
 _CODEC_OK: dict[Codec | None, tuple[bool, ...]] = {
@@ -269,7 +270,7 @@ class Log:
         """Read, check and perhaps rewrite records; append the result with prepared=True."""
         return prepare(records, self.config, str(self.tp), now_ms)
 
-    def append_as_leader(
+    def append_as_leader(  # noqa: C901 - on the path of each batch, which a further call would make longer
         self,
         records: memoryview,
         leader_epoch: int,
@@ -289,7 +290,12 @@ class Log:
         """
         size = len(records)
         must_read = self.reads_natively and not prepared
-        if self._unusual or origin is not _CLIENT or self.offline:
+        is_unusual = self._unusual
+        if origin is not _CLIENT:
+            # A coordinator's own records need not be read.
+            is_unusual = origin is not _COORDINATOR or self.config.log_append_time
+            must_read = False
+        if is_unusual or self.offline:
             return self._append_carefully(
                 records, leader_epoch, now_ms, origin, prepared, max_bytes
             )
@@ -338,6 +344,10 @@ class Log:
                 records, leader_epoch, now_ms, origin, prepared, max_bytes
             )
         if producer_id >= 0:
+            if origin is not _CLIENT:
+                return self._append_carefully(
+                    records, leader_epoch, now_ms, origin, prepared, max_bytes
+                )
             entry = self.producers.producers.get(producer_id)
             if (
                 sequence < 0

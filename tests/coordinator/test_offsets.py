@@ -78,6 +78,21 @@ def test_commit_of_a_generation_in_an_unknown_group_is_refused(machine: Machine)
     assert machine.shard.groups == {}
 
 
+@pytest.mark.parametrize(
+    ("verifies_first", "error", "groups"),
+    [(False, ErrorCode.UNKNOWN_MEMBER_ID, [GROUP]), (True, ErrorCode.ILLEGAL_GENERATION, [])],
+    ids=["3.9", "4.3"],
+)
+def test_transactional_commit_of_a_generation_in_an_unknown_group_is_refused(
+    verifies_first: bool, error: ErrorCode, groups: list[str]
+) -> None:
+    """The answers of Apache Kafka 3.9.2 and 4.3.0."""
+    machine = Machine(verifies_first=verifies_first)
+    token = machine.commit_in_transaction(7, {TOPIC: 1}, member_id="somebody", generation_id=1)
+    assert machine.row_errors(token) == [error]
+    assert list(machine.shard.groups) == groups
+
+
 def test_member_commits_in_its_generation(machine: Machine) -> None:
     """GroupCoordinatorTest.testCommitAndFetchOffsets... ."""
     (member,) = machine.stable()

@@ -98,7 +98,10 @@ def more_bytes(group: Group | None, joining: Joining) -> int:
     if group is not None:
         known = group.static_members.get(request.group_instance_id or "", request.member_id)
         member = group.members.get(known)
-        held = 0 if member is None else member.held_bytes
+        if member is not None:
+            if known == request.member_id and member.protocols == joining.protocols:
+                return 0  # as in most rebalances
+            held = member.held_bytes
     else:
         held = -GROUP_BYTES - getsizeof(request.group_id)
     if joining.new_member_id and joining.require_member_id and request.group_instance_id is None:

@@ -24,7 +24,8 @@ def assignor_name(name: str) -> str:
 class GroupConfig:
     """One value for each key that the group coordinator reads. Source: GroupCoordinatorConfig.
 
-    Shape: `stores_topic_ids` says whether offsets are stored with the ids of topics, as by Apache Kafka 4.
+    Shape: `stores_topic_ids` says whether offsets are stored with the ids of topics, and `verifies_first` whether a
+    transaction is verified before the group of its offsets is made, both as by Apache Kafka 4.
     """
 
     min_session_timeout_ms: int = 6_000
@@ -39,6 +40,7 @@ class GroupConfig:
     members_max_bytes: int = 128 * 1024 * 1024
     offsets_max_bytes: int = 512 * 1024 * 1024
     stores_topic_ids: bool = False
+    verifies_first: bool = False
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignment_interval_ms: int = 1_000
@@ -53,7 +55,7 @@ class GroupConfig:
     share_initialize_retry_interval_ms: int = 30_000
 
     @classmethod
-    def of(cls, config: BrokerConfig, *, stores_topic_ids: bool = False) -> GroupConfig:
+    def of(cls, config: BrokerConfig, *, as_kafka_4: bool = False) -> GroupConfig:
         """Read the settings from a broker's configuration."""
         return cls(
             min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
@@ -69,7 +71,8 @@ class GroupConfig:
             offsets_topic_partitions=config.get_int("offsets.topic.num.partitions"),
             members_max_bytes=config.get_int("kwire.group.members.max.bytes"),
             offsets_max_bytes=config.get_int("kwire.group.offsets.max.bytes"),
-            stores_topic_ids=stores_topic_ids,
+            stores_topic_ids=as_kafka_4,
+            verifies_first=as_kafka_4,
             consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
             consumer_assignment_interval_ms=config.get_int("group.consumer.assignment.interval.ms"),

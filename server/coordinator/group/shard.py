@@ -178,11 +178,17 @@ class GroupShard:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, token: int, now_ms: int
     ) -> Result[TxnOffsetCommitResponse]:
-        """Store offsets in a transaction, which the caller has verified."""
+        """Store offsets in a transaction, which the caller has verified.
+
+        Errors: as by Apache Kafka 4, ILLEGAL_GENERATION for a member of a group that is not known.
+        """
         out: Result[TxnOffsetCommitResponse] = Result()
-        full = self.refuses_group(request.group_id)
-        if full is not ErrorCode.NONE:
-            out.reply(token, offsets.transactional_commit_error(request, full))
+        error = self.refuses_group(request.group_id)
+        is_member = request.generation_id >= 0
+        if self.config.verifies_first and is_member and request.group_id not in self.groups:
+            error = ErrorCode.ILLEGAL_GENERATION
+        if error is not ErrorCode.NONE:
+            out.reply(token, offsets.transactional_commit_error(request, error))
             return out
         group = self.ensure(request.group_id, now_ms)
         self.write_id += 1

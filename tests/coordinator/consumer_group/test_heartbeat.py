@@ -6,7 +6,6 @@ their docstrings name.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import process_time
 from typing import Any
 
@@ -511,19 +510,19 @@ def test_a_large_target_is_for_those_who_are_there_when_it_is_stored(
     assert machine.group.assignment_epoch == effect.epoch
 
 
-def test_a_large_target_takes_a_step_for_each_member() -> None:
+def test_a_large_target_is_made_in_many_steps() -> None:
     """What is left to do when it is stored is small, too: its records are bytes by then."""
     machine = ConsumerMachine(consumer_assignment_interval_ms=1000)
     machine.beat("m0", 0)
     for number in range(1, 5_000):
-        member = replace(machine.group.members["m0"], member_id=f"m{number:04}", assigned={})
+        member = machine.group.members["m0"]._replace(member_id=f"m{number:04}", assigned={})
         machine.shard.replay(MemberRecord(GROUP, member.member_id, member), 1)
     machine.advance(1000)
     machine.hold_effects = True
     machine.beat("new", 0)
     (effect,) = machine.effects
     began = process_time()
-    assert sum(1 for _ in effect.steps) > 3 * 5_000
+    assert sum(1 for _ in effect.steps) > 5_000
     assert process_time() - began < 2
 
 

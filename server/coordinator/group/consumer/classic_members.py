@@ -7,8 +7,6 @@ GroupMetadataManager.classicGroupJoinToConsumerGroup, -Sync-, -Heartbeat-, -Leav
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.messages.join_group import JoinGroupResponse
@@ -72,8 +70,7 @@ def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draf
     holder = group.static_member(instance_id)
     is_downgrade = holder is not None and can_downgrade_for(near, group, holder)
     subscription = subscription_of(joining.protocols)
-    new = replace(
-        old,
+    new = old._replace(
         instance_id=old.instance_id if instance_id is None else instance_id,
         rack_id=subscription.rack_id or old.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,

@@ -7,7 +7,6 @@ anything new. Source: CurrentAssignmentBuilder; KIP-848, KIP-1251 (epochs of sin
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 
 from kwire.errors import ErrorCode
 
@@ -133,8 +132,7 @@ def _moved(
     assigned: PartitionEpochs,
     revoking: PartitionEpochs,
 ) -> ConsumerGroupMember:
-    return replace(
-        member,
+    return member._replace(
         member_epoch=epoch,
         previous_member_epoch=member.member_epoch,
         state=state,

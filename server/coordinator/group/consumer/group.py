@@ -1,4 +1,4 @@
-"""A consumer group as its committed records say. Source: ModernGroup, ConsumerGroup.
+"""A consumer group as its committed records say. Source: ConsumerGroup.
 
 The hard state changes only by `put_*` and `remove_*`, which the replay of records calls; what can be derived
 from members is counted along.
@@ -7,7 +7,7 @@ from members is counted along.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from sys import getsizeof
 from typing import NamedTuple
@@ -16,18 +16,13 @@ from kwire.errors import ErrorCode
 
 from ....metadata.topic_partition import TopicPartition
 from ..kinds import Committer, PartitionCheck
-from ..memory import GROUP_BYTES, MEMBER_BYTES, GroupMemory
+from ..memory import MEMBER_BYTES, GroupMemory
+from ..modern.group import NAME_BYTES, ModernGroup, partition_count
 from ..modern.members import NO_PARTITIONS, Partitions
-from ..offset_store import OffsetStore
 from .member import ConsumerGroupMember, PartitionEpochs
-
-INITIAL_EPOCH = 1
 
 #: A partition in an assignment: the entries of the member and of the group.
 PARTITION_BYTES = 250
-
-#: A subscribed name without its characters: the entry of the member.
-NAME_BYTES = 64
 
 
 #: The first version of OffsetCommit with epochs of members.
@@ -76,29 +71,19 @@ class ResolvedRegex(NamedTuple):
 Topics = Mapping[str, Subscribers]
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """The hard state of one consumer group.
 
-    Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
-    tombstone); `owners` is the target by partition, `partition_epochs` who has which partition now, as the epoch
-    of the member. `has_partition_metadata`: a record of releases before 4.1 is to be deleted. `image_version` is that
-    of the image whose topics were last looked at, `resolved_topics` the topics of the image that expressions were
-    last matched with; both are soft state, as are `is_assigning` and `is_resolving`: it is being worked on.
+    Shape: `owners` is the target by partition, `partition_epochs` who has which partition now, as the epoch of the
+    member. `has_partition_metadata`: a record of releases before 4.1 is to be deleted. Soft state:
+    `resolved_generation` is that of the topics that expressions were last matched with; `is_resolving`: they are
+    being matched.
     """
 
     def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
-        self.group_id = group_id
-        self.memory = memory or GroupMemory()
-        self.held_bytes = 0
-        self.offsets = OffsetStore()
-        self.group_epoch = INITIAL_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = INITIAL_EPOCH
-        self.assignment_timestamp_ms = 0
+        super().__init__(group_id, memory)
         self.has_partition_metadata = False
-        self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
-        self.target: dict[str, Partitions] = {}
         self.owners: dict[bytes, dict[int, str]] = {}
         self.partition_epochs: dict[bytes, dict[int, int]] = {}
         self.topics: dict[str, Subscribers] = {}
@@ -108,38 +93,14 @@ class ConsumerGroup:
         self.classic_members = 0
         self.classic_protocols: Counter[str] = Counter()
         # Soft state: lost when the coordinator moves.
-        self.image_version = -1
-        self.is_assigning = False
         self.is_resolving = False
         self.resolved_generation = 0
-        self.hold(GROUP_BYTES + getsizeof(group_id))
-
-    def __repr__(self) -> str:
-        return (
-            f"ConsumerGroup({self.group_id!r}, {self.state.value}, epoch={self.group_epoch}, "
-            f"members={len(self.members)})"
-        )
-
-    def hold(self, more: int) -> None:
-        """Count more, or less, memory."""
-        self.held_bytes += more
-        self.memory.members += more
-
-    def forget(self) -> None:
-        """Count nothing for the group any more."""
-        self.memory.offsets -= self.offsets.held_bytes
-        self.hold(-self.held_bytes)
 
     # What all kinds of groups have (kinds.py)
 
     kind = "consumer"
     protocol_type = "consumer"
-    is_dead = False
     keeps_offsets = True
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     def validate_commit(self, sender: Committer) -> ErrorCode:
         """Check a member's epoch. Source: ConsumerGroup.validateOffsetCommit; KIP-1251."""
@@ -313,6 +274,12 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
+    def put_current(self, member: ConsumerGroupMember) -> None:
+        """Set the epochs and partitions of a member that is known; the rest of it is as it was."""
+        self._count_partitions(self.members[member.member_id], -1)
+        self.members[member.member_id] = member
+        self._count_partitions(member, 1)
+
     def remove_member(self, member_id: str) -> None:
         """Remove a member."""
         old = self.members.pop(member_id, None)
@@ -327,7 +294,7 @@ class ConsumerGroup:
     ) -> None:
         if member is None:
             return
-        self.hold(change * member_bytes(member, names=names))
+        self.hold(change * _said_bytes(member, names=names))
         if names:
             _subscribe(self.topics, member.subscribed_topic_names, by_name=change)
         _count(self.regexes, member.subscribed_topic_regex, change)
@@ -336,11 +303,14 @@ class ConsumerGroup:
             self.classic_members += change
             for name, _ in member.classic.protocols:
                 _count(self.classic_protocols, name, change)
+        self._count_partitions(member, change)
+
+    def _count_partitions(self, member: ConsumerGroupMember, change: int) -> None:
+        count = self._take if change > 0 else self._release
         for partitions in (member.assigned, member.revoking):
-            if change > 0:
-                self._take(partitions, member.member_epoch)
-            else:
-                self._release(partitions, member.member_epoch)
+            if partitions:
+                self.hold(change * PARTITION_BYTES * partition_count(partitions))
+                count(partitions, member.member_epoch)
 
     def _take(self, partitions: PartitionEpochs, epoch: int) -> None:
         for topic_id, some in partitions.items():
@@ -408,8 +378,14 @@ def subscription_type(regexes: Mapping[str, int], topics: Topics, members: int) 
     return SubscriptionType.HOMOGENEOUS if alike else SubscriptionType.HETEROGENEOUS
 
 
-def member_bytes(member: ConsumerGroupMember, *, names: bool = True) -> int:
-    """What a member keeps in memory, without its target, and without the names of its topics if so asked."""
+def member_bytes(member: ConsumerGroupMember) -> int:
+    """What a member keeps in memory, without its target."""
+    partitions = partition_count(member.assigned) + partition_count(member.revoking)
+    return _said_bytes(member) + PARTITION_BYTES * partitions
+
+
+def _said_bytes(member: ConsumerGroupMember, *, names: bool = True) -> int:
+    """The same without its partitions, and without the names of its topics if so asked."""
     named = member.subscribed_topic_names if names else ()
     classic = () if member.classic is None else member.classic.protocols
     return (
@@ -422,12 +398,7 @@ def member_bytes(member: ConsumerGroupMember, *, names: bool = True) -> int:
         + NAME_BYTES * len(named)
         + sum(map(getsizeof, named))
         + sum(getsizeof(name) + getsizeof(metadata) for name, metadata in classic)
-        + PARTITION_BYTES * (_size(member.assigned) + _size(member.revoking))
     )
-
-
-def _size(partitions: Mapping[bytes, Collection[int]]) -> int:
-    return sum(len(some) for some in partitions.values())
 
 
 def _count(counts: Counter[str], name: str | None, change: int) -> None:

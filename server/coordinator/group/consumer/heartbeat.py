@@ -7,7 +7,6 @@ GroupMetadataManager.consumerGroupHeartbeat and consumerGroupLeave; KIP-848, KIP
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kwire.errors import ErrorCode
 from kwire.messages.consumer_group_heartbeat import (
@@ -17,9 +16,10 @@ from kwire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH
+from ....metadata.image import MetadataImage
+from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState
 from ..modern.refusal import Refusal
-from ..modern.surroundings import Client, Surroundings
+from ..modern.surroundings import Client, GroupSettings, Surroundings
 from . import deadlines
 from .conversion import remove_members
 from .current_assignment import Owned
@@ -47,11 +47,15 @@ def check_request(
 ) -> None:
     """Refuse a request that no group could take. Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
-    if version >= CLIENT_MADE_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH:
-        _not_empty(request.member_id, "MemberId can't be empty.")
-    _not_empty(request.group_id, "GroupId can't be empty.")
-    _not_empty(request.instance_id, "InstanceId can't be empty.")
-    _not_empty(request.rack_id, "RackId can't be empty.")
+    needs_id = version >= CLIENT_MADE_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH
+    if needs_id and not request.member_id.strip():
+        raise _invalid("MemberId can't be empty.")
+    if not request.group_id.strip():
+        raise _invalid("GroupId can't be empty.")
+    if request.instance_id is not None and not request.instance_id.strip():
+        raise _invalid("InstanceId can't be empty.")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise _invalid("RackId can't be empty.")
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
@@ -69,14 +73,8 @@ def check_request(
     names = len(request.subscribed_topic_names or ())
     if names > MOST_NAMES:
         raise _invalid(f"SubscribedTopicNames has {names} names; {MOST_NAMES} are possible.")
-    owned = request.topic_partitions or ()
-    if len(owned) > MOST_OWNED_TOPICS:
-        raise _invalid(
-            f"TopicPartitions has {len(owned)} topics; {MOST_OWNED_TOPICS} are possible."
-        )
-    partitions = sum(len(row.partitions) for row in owned)
-    if partitions > MOST_OWNED:
-        raise _invalid(f"TopicPartitions has {partitions} partitions; {MOST_OWNED} are possible.")
+    if request.topic_partitions:
+        _check_owned(request.topic_partitions)
     assignor = request.server_assignor
     if assignor is not None and assignor not in assignors:
         raise Refusal(
@@ -86,9 +84,15 @@ def check_request(
         )
 
 
-def _not_empty(value: str | None, message: str) -> None:
-    if value is not None and not value.strip():
-        raise _invalid(message)
+def _check_owned(owned: Sequence[TopicPartitions]) -> None:
+    """Refuse a member that says it has more than can be looked through in one turn."""
+    if len(owned) > MOST_OWNED_TOPICS:
+        raise _invalid(
+            f"TopicPartitions has {len(owned)} topics; {MOST_OWNED_TOPICS} are possible."
+        )
+    partitions = sum([len(row.partitions) for row in owned])
+    if partitions > MOST_OWNED:
+        raise _invalid(f"TopicPartitions has {partitions} partitions; {MOST_OWNED} are possible.")
 
 
 def _invalid(message: str) -> Refusal:
@@ -107,6 +111,47 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned:
     if request.topic_partitions is None:
         return None
     return [(row.topic_id, row.partitions) for row in request.topic_partitions]
+
+
+def unchanged(
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeatRequest,
+    client: Client,
+    image: MetadataImage,
+) -> ConsumerGroupMember | None:
+    """Return the member that only says that it is alive, in a group where nothing has to be done; else None.
+
+    Shape: for such a request, `heartbeat` does nothing but begin the member's session anew.
+    """
+    member = group.members.get(request.member_id)
+    epoch = request.member_epoch
+    if (
+        member is None
+        or epoch <= JOIN_EPOCH
+        or not epoch == member.member_epoch == group.assignment_epoch
+        or member.state is not MemberState.STABLE
+        or group.group_epoch > epoch
+        or group.image_version != image.version
+        or group.regexes
+        or not _says_nothing(member, request, client)
+        or (
+            request.instance_id
+            and group.static_members.get(request.instance_id) != member.member_id
+        )
+    ):
+        return None
+    return member
+
+
+def answer_to(
+    member: ConsumerGroupMember, settings: GroupSettings
+) -> ConsumerGroupHeartbeatResponse:
+    """Tell a member its epoch, without its assignment."""
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+    )
 
 
 def heartbeat(
@@ -152,11 +197,7 @@ def heartbeat(
         draft=draft,
     )
     deadlines.keep_alive(group.group_id, member.member_id, near.settings.session_timeout_ms, draft)
-    response = ConsumerGroupHeartbeatResponse(
-        member_id=member.member_id,
-        member_epoch=member.member_epoch,
-        heartbeat_interval_ms=near.settings.heartbeat_interval_ms,
-    )
+    response = answer_to(member, near.settings)
     is_full = (
         request.rebalance_timeout_ms != -1
         and owned is not None
@@ -174,14 +215,32 @@ def heartbeat(
     draft.answer = response
 
 
+def _says_nothing(
+    member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: Client
+) -> bool:
+    """Whether a request leaves all as it is that a member has said about itself."""
+    return (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and not request.server_assignor
+        and request.rack_id is None
+        and (request.instance_id is None or request.instance_id == member.instance_id)
+        and client.client_id == member.client_id
+        and client.client_host == member.client_host
+        and member.classic is None
+    )
+
+
 def _with_wishes(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: Client
 ) -> ConsumerGroupMember:
     """The member with what its request says; what is null stays as it is."""
+    if _says_nothing(member, request, client):
+        return member
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     rebalance_ms = request.rebalance_timeout_ms
-    new = replace(
-        member,
+    new = member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms if rebalance_ms == -1 else rebalance_ms,
@@ -207,8 +266,7 @@ def leave(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
     if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
-        gone = replace(
-            member,
+        gone = member._replace(
             member_epoch=LEAVE_STATIC_EPOCH,
             assigned={topic: dict.fromkeys(some, 0) for topic, some in member.assigned.items()},
             revoking={},

@@ -67,6 +67,18 @@ class ConsumerGroups(GroupMachine[Draft]):
     ) -> Result[Any]:
         """Take a member in, keep it, or let it go."""
         out: Result[Any] = Result()
+        group_id = request.group_id
+        known = self.shard.groups.get(group_id)
+        if isinstance(known, ConsumerGroup):
+            member = heartbeat.unchanged(known, request, client, self.metadata.image())
+            if member is not None:
+                settings = self.metadata.settings(group_id, self.kind)
+                session = SetDeadline(
+                    deadlines.SESSION_DUE, group_id, member.member_id, settings.session_timeout_ms
+                )
+                self.deadlines.set(session, now_ms, out)
+                out.reply(token, heartbeat.answer_to(member, settings))
+                return out
 
         def run(near: Surroundings, draft: Draft) -> None:
             if request.member_epoch < JOIN_EPOCH:
@@ -302,15 +314,15 @@ class ConsumerGroups(GroupMachine[Draft]):
             group.is_assigning = False
             if found is None or effect.epoch <= group.assignment_epoch:
                 return
-            present: list[TargetRecord] = []
+            changed: list[TargetRecord] = []
             for record in found:
                 member_id = record.member_id
                 heir = group.static_members.get(effect.instances.get(member_id, ""), member_id)
                 if heir != member_id:
                     record = TargetRecord(group.group_id, heir, record.value)
-                if heir in group.members:
-                    present.append(record)
-            write_target(group, present, effect.epoch, now_ms, draft)
+                if heir in group.members and group.target.get(heir) != record.value:
+                    changed.append(record)
+            write_target(group, changed, effect.epoch, now_ms, draft)
 
         self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
         return out

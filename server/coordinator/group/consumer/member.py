@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..modern.members import MemberState, Partitions
@@ -24,8 +23,7 @@ class ClassicMember(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMember:
+class ConsumerGroupMember(NamedTuple):
     """One member.
 
     Shape: `assigned` is what it may consume, `revoking` what it still has to give up. `classic` is set for
@@ -44,8 +42,8 @@ class ConsumerGroupMember:
     subscribed_topic_names: frozenset[str] = frozenset()
     subscribed_topic_regex: str | None = ""
     server_assignor: str | None = None
-    assigned: PartitionEpochs = field(default_factory=dict)
-    revoking: PartitionEpochs = field(default_factory=dict)
+    assigned: PartitionEpochs = NO_EPOCHS
+    revoking: PartitionEpochs = NO_EPOCHS
     classic: ClassicMember | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kwire.errors import ErrorCode
 
@@ -89,8 +88,8 @@ def member_to_join(
             f"Static member {member_id} with instance id {instance_id} cannot join the group because "
             f"the instance id is owned by {holder.member_id} member.",
         )
-    joining = replace(
-        holder, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH
+    joining = holder._replace(
+        member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH
     )
     _replace_member(group, holder, joining, draft)
     return joining

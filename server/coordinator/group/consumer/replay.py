@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..modern.members import LEAVE_EPOCH
 from .group import ConsumerGroup
 from .member import NO_EPOCHS, ConsumerGroupMember
@@ -41,17 +39,18 @@ def replay(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
         case CurrentRecord(_, member_id, current):
             known = group.members.get(member_id)
             if current is not None:
-                said = known or ConsumerGroupMember(member_id)
-                group.put_member(_with_current(said, current))
+                if known is None:
+                    known = ConsumerGroupMember(member_id)
+                    group.put_member(known)
+                group.put_current(_with_current(known, current))
             elif known is not None:
-                left = replace(
-                    known,
+                left = known._replace(
                     member_epoch=LEAVE_EPOCH,
                     previous_member_epoch=LEAVE_EPOCH,
                     assigned=NO_EPOCHS,
                     revoking=NO_EPOCHS,
                 )
-                group.put_member(left)
+                group.put_current(left)
         case RegexRecord(_, regex, resolved):
             group.put_resolved(regex, resolved)
 
@@ -62,8 +61,7 @@ def _with_current(
     """What a member has said about itself, with the epochs and partitions of another value of it."""
     if current is None:
         return said
-    return replace(
-        said,
+    return said._replace(
         member_epoch=current.member_epoch,
         previous_member_epoch=current.previous_member_epoch,
         state=current.state,

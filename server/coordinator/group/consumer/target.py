@@ -13,6 +13,7 @@ from ..modern.draft import AssignTarget
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import hash_of_name, names_in_order
 from ..modern.refusal import Refusal
+from ..modern.steps import exhaust
 from ..modern.surroundings import Surroundings
 from .assignment_input import AssignedMember, AssignmentInput, Steps
 from .draft import Draft
@@ -26,6 +27,9 @@ ASSIGNORS = {"uniform": assign_uniform, "range": assign_range}
 
 #: A target of more members and partitions is made in steps, and members get it with their next heartbeats.
 AT_ONCE = 5_000
+
+#: So many members are described to an assignor in one step.
+DESCRIBED_IN_STEP = 64
 
 
 def update_target(
@@ -56,9 +60,14 @@ def update_target(
         effect = AssignTarget(group.group_id, group_epoch, [], encoded, instances)
         draft.effects.append(effect)
         return present
-    found = _exhaust(steps)
-    records = [TargetRecord(group.group_id, *each) for each in found.items()]
-    write_target(group, records, group_epoch, near.now_ms, draft)
+    found = exhaust(steps)
+    known = group.target
+    changed = [
+        TargetRecord(group.group_id, member_id, partitions)
+        for member_id, partitions in found.items()
+        if known.get(member_id) != partitions
+    ]
+    write_target(group, changed, group_epoch, near.now_ms, draft)
     return group_epoch, found[new.member_id]
 
 
@@ -112,54 +121,40 @@ def assignment_input(
     topics = near.image.topics
     by_names: dict[frozenset[str], frozenset[bytes]] = {}
     partitions: dict[bytes, int] = {}
-
-    def ids(names: frozenset[str]) -> frozenset[bytes]:
-        known = by_names.get(names)
-        if known is None:
-            found = [topics[name] for name in names if name in topics]
-            partitions.update((topic.topic_id, len(topic.partitions)) for topic in found)
-            known = by_names[names] = frozenset(topic.topic_id for topic in found)
-        return known
-
     members, targets = dict(group.members), dict(group.target)
     targets[new.member_id] = group.target_of(new)
     members[new.member_id] = new
     replaced = group.static_members.get(new.instance_id or "") if new.instance_id else None
     if replaced is not None and replaced != new.member_id:
         members.pop(replaced, None)
-    for member_id in members:
-        yield
+    for number, member_id in enumerate(members):
+        if not number % DESCRIBED_IN_STEP:
+            yield
         hash_of_name(member_id)  # is remembered, so that the order takes little
     described = {}
-    for member_id in names_in_order(members):
-        yield
+    for number, member_id in enumerate(names_in_order(members)):
+        if not number % DESCRIBED_IN_STEP:
+            yield
         member = members[member_id]
+        names = group.subscription(member) if group.resolved else member.subscribed_topic_names
+        ids = by_names.get(names)
+        if ids is None:
+            read = [topics[name] for name in names if name in topics]
+            partitions.update((topic.topic_id, len(topic.partitions)) for topic in read)
+            ids = by_names[names] = frozenset(topic.topic_id for topic in read)
         described[member_id] = AssignedMember(
-            member.instance_id,
-            ids(group.subscription(member)),
-            targets.get(member_id, NO_PARTITIONS),
+            member.instance_id, ids, targets.get(member_id, NO_PARTITIONS)
         )
     return AssignmentInput(described, subscription_type, partitions, group.owners)
 
 
 def write_target(
     group: ConsumerGroup,
-    records: Iterable[TargetRecord],
+    changed: Iterable[TargetRecord],
     epoch: int,
     now_ms: int,
     draft: Draft,
 ) -> None:
     """Store what has changed, then the epoch."""
-    for record in records:
-        if group.target.get(record.member_id) != record.value:
-            draft.write(record)
+    draft.records += changed
     draft.write(TargetEpochRecord(group.group_id, (epoch, now_ms)))
-
-
-def _exhaust(steps: Steps[dict[str, Partitions]]) -> dict[str, Partitions]:
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        found: dict[str, Partitions] = end.value
-        return found

@@ -11,14 +11,15 @@ from .assignment_input import AssignmentInput, Steps
 from .group import SubscriptionType
 from .uniform_mixed import assign_uniform_mixed
 
+#: So many members are looked at in one step; each may have many partitions.
+MEMBERS_IN_STEP = 16
+
 
 def assign_uniform(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
     """Assign."""
-    if not given.members:
-        return {}
     if given.subscription_type is SubscriptionType.HOMOGENEOUS:
-        return (yield from assign_uniform_alike(given))
-    return (yield from assign_uniform_mixed(given))
+        return assign_uniform_alike(given)
+    return assign_uniform_mixed(given)
 
 
 def assign_uniform_alike(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
@@ -28,6 +29,8 @@ def assign_uniform_alike(given: AssignmentInput) -> Steps[dict[str, Partitions]]
     room, in the order of members. Members that already have one more than the others keep it.
     """
     members = given.members
+    if not members:
+        return {}
     topics = topics_in_order(next(iter(members.values())).topics, presized=True)
     if not topics:
         return {}
@@ -42,25 +45,26 @@ def assign_uniform_alike(given: AssignmentInput) -> Steps[dict[str, Partitions]]
         ]
     quota, extra = divmod(sum(given.partitions[topic_id] for topic_id in topics), len(members))
     subscribed = frozenset(topics)
-    assignment: dict[str, dict[bytes, set[int]]] = {}
+    assignment: dict[str, dict[bytes, frozenset[int]]] = {}
     room: list[tuple[str, int]] = []
     for index, (member_id, member) in enumerate(members.items()):
-        yield
+        if not index % MEMBERS_IN_STEP:
+            yield
         left = quota + (extra > 0)
         has_extra = extra > 0
-        kept: dict[bytes, set[int]] = {}
-        assignment[member_id] = kept
-        for topic_id in topics_in_order(member.assignment):
-            some = member.assignment[topic_id]
+        kept = assignment[member_id] = {}
+        has = member.assignment
+        for topic_id in has if len(has) < 2 else topics_in_order(has):
+            some = has[topic_id]
             if topic_id not in subscribed:
                 continue
             if len(some) <= left:
                 left -= len(some)
-                kept[topic_id] = set(some)
+                kept[topic_id] = some
                 continue
             numbers = partitions_in_order(some)
             if left:
-                kept[topic_id] = set(numbers[:left])
+                kept[topic_id] = frozenset(numbers[:left])
             unassigned += [(topic_id, number) for number in numbers[left:]]
             left = 0
         if left and has_extra and len(members) - index > extra:
@@ -73,10 +77,11 @@ def assign_uniform_alike(given: AssignmentInput) -> Steps[dict[str, Partitions]]
     position = 0
     for member_id, left in room:
         yield
+        coming: dict[bytes, set[int]] = {}
         for topic_id, number in unassigned[position : position + left]:
-            assignment[member_id].setdefault(topic_id, set()).add(number)
+            coming.setdefault(topic_id, set()).add(number)
+        kept = assignment[member_id]
+        for topic_id, more in coming.items():
+            kept[topic_id] = kept.get(topic_id, frozenset()) | more
         position += left
-    return {
-        member_id: {topic_id: frozenset(some) for topic_id, some in kept.items()}
-        for member_id, kept in assignment.items()
-    }
+    return dict(assignment)

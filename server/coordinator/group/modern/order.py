@@ -45,13 +45,13 @@ def in_buckets(
 
     Shape: `presized` is for a HashSet that was made from a collection.
     """
+    if len(keys) < 2:
+        return list(keys)
     mask = _table_size(len(keys), presized) - 1
-
-    def bucket(key: K) -> int:
-        hashed = hash_of(key) & 0xFFFFFFFF
-        return (hashed ^ (hashed >> 16)) & mask
-
-    return sorted(keys, key=bucket)
+    hashes = [hash_of(key) & 0xFFFFFFFF for key in keys]
+    buckets = [(hashed ^ (hashed >> 16)) & mask for hashed in hashes]
+    in_order = list(keys)
+    return [in_order[place] for place in sorted(range(len(buckets)), key=buckets.__getitem__)]
 
 
 @lru_cache(maxsize=16384)
@@ -85,6 +85,8 @@ def topics_in_order(topic_ids: Collection[bytes], *, presized: bool = False) -> 
 
 def partitions_in_order(partitions: Collection[int]) -> list[int]:
     """Partitions as a HashSet made of a sorted list has them: ascending, as long as they fit into the table."""
+    if len(partitions) < 2:
+        return list(partitions)
     return in_buckets(sorted(partitions), hash_of_int, presized=True)
 
 

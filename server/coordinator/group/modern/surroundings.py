@@ -42,6 +42,11 @@ class GroupSettings(NamedTuple):
             config.consumer_assignment_interval_ms,
         )
 
+    @classmethod
+    def by_kind(cls, config: GroupConfig) -> dict[str, GroupSettings]:
+        """Those of both kinds."""
+        return {kind: cls.of(config, kind) for kind in ("consumer", "share")}
+
 
 class Metadata(NamedTuple):
     """What the groups of a broker see of its topics, and the settings of single groups by id and kind."""

@@ -1,4 +1,4 @@
-"""A share group as its committed records say. Source: ModernGroup, ShareGroup.
+"""A share group as its committed records say. Source: ShareGroup.
 
 The hard state changes only by `put_*` and `remove_member`, which the replay of records calls; what can be derived
 from it is counted along, or remembered until it changes.
@@ -7,7 +7,7 @@ from it is counted along, or remembered until it changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from sys import getsizeof
 
@@ -15,19 +15,14 @@ from kwire.errors import ErrorCode
 
 from ....metadata.topic_partition import TopicPartition
 from ..kinds import Committer, PartitionCheck
-from ..memory import GROUP_BYTES, MEMBER_BYTES, GroupMemory
+from ..memory import MEMBER_BYTES, GroupMemory
+from ..modern.group import NAME_BYTES, ModernGroup, partition_count
 from ..modern.members import NO_PARTITIONS, Partitions
-from ..offset_store import OffsetStore
 from .member import ShareGroupMember
 from .records import NamedPartitions, StatePartitions
 
-INITIAL_EPOCH = 1
-
 #: A partition in an assignment, or one that has a state.
 PARTITION_BYTES = 64
-
-#: A subscribed name without its characters: the entry of the member.
-NAME_BYTES = 64
 
 
 class ShareGroupState(Enum):
@@ -41,63 +36,28 @@ class ShareGroupState(Enum):
     DEAD = "Dead"
 
 
-class ShareGroup:
+class ShareGroup(ModernGroup[ShareGroupMember]):
     """The hard state of one share group.
 
-    Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
-    tombstone). `topics` counts the members that read a topic. `states` is None as long as no share partition has
-    had a state. Soft state: `image_version` is that of the image whose topics were last looked at;
-    `states_ms` is when `states` last changed; `complete_version` that of the image in which nothing lacked a state;
-    `is_assigning`: a target is being worked on.
+    Shape: `topics` counts the members that read a topic. `states` is None as long as no share partition has had a
+    state. Soft state: `states_ms` is when `states` last changed; `complete_version` that of the image in which nothing
+    lacked a state.
     """
 
     kind = "share"
     protocol_type = "share"
-    is_dead = False
     keeps_offsets = False
 
     def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
-        self.group_id = group_id
-        self.memory = memory or GroupMemory()
-        self.held_bytes = 0
-        self.offsets = OffsetStore()
-        self.group_epoch = INITIAL_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = INITIAL_EPOCH
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, ShareGroupMember] = {}
-        self.target: dict[str, Partitions] = {}
+        super().__init__(group_id, memory)
         self.topics: Counter[str] = Counter()
         self.states: StatePartitions | None = None
         # Soft state: lost when the coordinator moves.
-        self.image_version = -1
-        self.is_assigning = False
         self.states_ms = 0
         self.complete_version = -1
         self._lacks_assignment: bool | None = None
-        self.hold(GROUP_BYTES + getsizeof(group_id))
-
-    def __repr__(self) -> str:
-        return (
-            f"ShareGroup({self.group_id!r}, {self.state.value}, epoch={self.group_epoch}, "
-            f"members={len(self.members)})"
-        )
-
-    def hold(self, more: int) -> None:
-        """Count more, or less, memory."""
-        self.held_bytes += more
-        self.memory.members += more
 
     # What all kinds of groups have (kinds.py)
-
-    def forget(self) -> None:
-        """Count nothing for the group any more."""
-        self.memory.offsets -= self.offsets.held_bytes
-        self.hold(-self.held_bytes)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     @property
     def state(self) -> ShareGroupState:
@@ -199,7 +159,9 @@ class ShareGroup:
         old = self.target.pop(member_id, NO_PARTITIONS)
         if partitions is not None:
             self.target[member_id] = partitions
-        self.hold(PARTITION_BYTES * (_size(partitions or NO_PARTITIONS) - _size(old)))
+        self.hold(
+            PARTITION_BYTES * (partition_count(partitions or NO_PARTITIONS) - partition_count(old))
+        )
 
     def put_states(self, states: StatePartitions | None) -> None:
         """Set which share partitions have a state."""
@@ -217,7 +179,7 @@ def member_bytes(member: ShareGroupMember) -> int:
         + getsizeof(member.rack_id)
         + getsizeof(member.client_id)
         + sum(NAME_BYTES + getsizeof(name) for name in member.subscribed_topic_names)
-        + PARTITION_BYTES * _size(member.assigned)
+        + PARTITION_BYTES * partition_count(member.assigned)
     )
 
 
@@ -229,10 +191,6 @@ def _states_bytes(states: StatePartitions | None) -> int:
         NAME_BYTES + getsizeof(name) + PARTITION_BYTES * len(partitions)
         for name, partitions in topics
     ) + sum(NAME_BYTES + getsizeof(name) for name in states.deleting.values())
-
-
-def _size(partitions: Mapping[bytes, Collection[int]]) -> int:
-    return sum(len(some) for some in partitions.values())
 
 
 def _count(topics: Counter[str], names: Iterable[str], change: int) -> None:

@@ -1,0 +1,75 @@
+"""What groups of the newer types have in common, as their committed records say. Source: ModernGroup."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+from sys import getsizeof
+from typing import Generic, TypeVar
+
+from ..memory import GROUP_BYTES, GroupMemory
+from ..offset_store import OffsetStore
+from .members import Partitions
+
+INITIAL_EPOCH = 1
+
+#: A subscribed name without its characters: the entry of the member. Unit: bytes.
+NAME_BYTES = 64
+
+M = TypeVar("M")
+
+
+class ModernGroup(Generic[M]):
+    """The hard state of a group, which changes only as records are replayed.
+
+    Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
+    tombstone). Soft state, lost when the coordinator moves: `image_version` is that of the image whose topics were
+    last looked at; `is_assigning`: a target is being worked on.
+    """
+
+    is_dead = False
+
+    def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
+        self.group_id = group_id
+        self.memory = memory or GroupMemory()
+        self.held_bytes = 0
+        self.offsets = OffsetStore()
+        self.group_epoch = INITIAL_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = INITIAL_EPOCH
+        self.assignment_timestamp_ms = 0
+        self.members: dict[str, M] = {}
+        self.target: dict[str, Partitions] = {}
+        self.image_version = -1
+        self.is_assigning = False
+        self.hold(GROUP_BYTES + getsizeof(group_id))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.group_id!r}, {self.state.value}, "
+            f"epoch={self.group_epoch}, members={len(self.members)})"
+        )
+
+    @property
+    def state(self) -> Enum:
+        """The state; the value is Kafka's name on the wire."""
+        raise NotImplementedError
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def hold(self, more: int) -> None:
+        """Count more, or less, memory."""
+        self.held_bytes += more
+        self.memory.members += more
+
+    def forget(self) -> None:
+        """Count nothing for the group any more."""
+        self.memory.offsets -= self.offsets.held_bytes
+        self.hold(-self.held_bytes)
+
+
+def partition_count(partitions: Mapping[bytes, Collection[int]]) -> int:
+    """The number of partitions of all topics."""
+    return sum(len(some) for some in partitions.values())
