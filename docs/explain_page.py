@@ -27,11 +27,12 @@ exit status is 1 if there is no such group or transactional id, or if nobody ans
 It needs DESCRIBE and READ on the topic and DESCRIBE on groups and transactional ids. How far each replica is comes from
 ListOffsets as a debugging client; whose transaction is open from DescribeProducers, ListTransactions and
 DescribeTransactions; a group's generation and the time of its commits from the topic `__consumer_offsets`, if the user may read
-it. A search for a marker, a later record or a group's commits reads at most 64 MiB.
+it. A search for a marker, a later record or a group's commits reads at most 64 MiB. Share groups can only be explained live; a
+partition of theirs has a cause that begins with `share_`, or `partition_without_leader`, `lag_unassigned` or `caught_up`.
 
 **From files**, with `--log-dir DIR` for each log directory of a stopped broker, kwire's or Apache Kafka's. Nothing is changed.
 Files do not tell configs, so DeleteRecords can be told from retention only where the log begins inside a segment, and they do not
-tell which replica lacks a record above the high watermark.
+tell which replica lacks a record above the high watermark. Of groups of the newer types, only committed offsets are read.
 
 When compaction has removed a record, its key is gone with it. The later record that replaced it is found if a follower still
 has the record, if the file that was compacted still waits for its deletion (`--log-dir`), or if `--key` gives the key.
@@ -44,6 +45,10 @@ def explain_page() -> str:
     group = [explain_group(facts)[0] for facts in examples.GROUPS.values()]
     partition = [
         explain_group(examples.group("Stable", row))[1] for row in examples.PARTITIONS.values()
+    ]
+    partition += [
+        explain_group(examples.group("Stable", row, kind="share"))[1]
+        for row in examples.SHARED.values()
     ]
     transaction = [explain_transaction(facts) for facts in examples.TRANSACTIONS.values()]
     return "\n".join(

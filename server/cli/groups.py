@@ -1,4 +1,4 @@
-"""`kwire groups`: list, describe, reset and delete consumer groups."""
+"""`kwire groups`: list, describe, reset and delete consumer groups and share groups."""
 
 from __future__ import annotations
 
@@ -14,17 +14,6 @@ from kwire.errors import ErrorCode
 from kwire.messages.delete_groups import DeleteGroupsRequest
 from kwire.messages.list_groups import ListGroupsRequest
 from kwire.messages.metadata import MetadataRequest
-from kwire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from kwire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from kwire.messages.offset_fetch import OffsetFetchRequest
 
 from ..explain.asking import (
     EARLIEST,
@@ -41,6 +30,7 @@ from ..explain.words import counted
 from .brokers import Brokers, check, with_brokers
 from .client import CommandError, add_bootstrap, no_partition
 from .client_properties import UsageError
+from .group_offsets import GroupOffsets, offsets_of
 from .output import add_output, printable, show_rows, wants_json
 from .reset_target import (
     Partition,
@@ -78,6 +68,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         const="",
         metavar="STATES",
         help="only groups in these states, such as Stable,Empty",
+    )
+    verb.add_argument(
+        "--type",
+        nargs="?",
+        const="",
+        metavar="TYPES",
+        help="only groups of these types: classic, consumer, share",
     )
     verb = verbs.add_parser("describe", help="members, offsets and lag")
     _add_groups(verb)
@@ -213,15 +210,21 @@ def named(brokers: Brokers, options: Namespace) -> list[str]:
     return names
 
 
+def words_in(given: str | None) -> set[str]:
+    """Words between commas, in lower case."""
+    return {word.strip().lower() for word in (given or "").split(",") if word.strip()}
+
+
 def list_groups(brokers: Brokers, options: Namespace) -> int:
     """Print every group."""
-    wanted = {word.strip().lower() for word in (options.state or "").split(",") if word.strip()}
+    states, types = words_in(options.state), words_in(options.type)
     rows = [
-        [group.group_id, group.group_state, group.protocol_type]
+        [group.group_id, group.group_state, group.protocol_type, group.group_type.lower()]
         for group in all_groups(brokers)
-        if not wanted or group.group_state.lower() in wanted
+        if (not states or group.group_state.lower() in states)
+        and (not types or group.group_type.lower() in types)
     ]
-    show_rows(options, ["group", "state", "protocol"], rows)
+    show_rows(options, ["group", "state", "protocol", "type"], rows)
     return 0
 
 
@@ -262,17 +265,19 @@ def title_of(facts: GroupFacts) -> str:
 
 def show_partitions(options: Namespace, facts: GroupFacts) -> None:
     """A row for each partition that the group reads, has read, or subscribes to."""
-    readers = {tp: member for member in facts.members for tp in member.partitions}
+    readers: dict[Partition, list[str]] = {}
+    for member in facts.members:
+        for tp in member.partitions:
+            readers.setdefault(tp, []).append(member.client_id)
     rows = []
     for row in facts.partitions:
         committed = row.committed if row.committed >= 0 else None
-        # Without an offset, everything that the partition has is still to be read.
-        begin = row.log_start if committed is None else committed
-        lag = None if row.end is None or begin is None else max(0, row.end - begin)
-        member = readers.get((row.topic, row.partition))
-        rows.append(
-            [row.topic, row.partition, committed, row.end, lag, member and member.client_id]
-        )
+        # Without an offset, everything that the partition has is still to be read. A share group may skip it.
+        lag = row.lag
+        if committed is None and row.log_start is not None and facts.kind != "share":
+            lag = None if row.end is None else row.end - row.log_start
+        read_by = ",".join(readers.get((row.topic, row.partition), ())) or None
+        rows.append([row.topic, row.partition, committed, row.end, lag, read_by])
     head = ["topic", "partition", "offset", "end", "lag", "member"]
     if wants_json(options):
         show_rows(options, ["group", *head], [[facts.group, *row] for row in rows])
@@ -307,8 +312,8 @@ def reset_groups(brokers: Brokers, options: Namespace) -> int:
 
 def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
     """Set a group's offsets, or show what would be set."""
-    broker = brokers.run(coordinator_of(GROUP, group))
-    plan = plan_of(brokers, options, group, broker)
+    offsets = offsets_of(brokers, group)
+    plan = plan_of(brokers, options, offsets)
     if not plan:
         print(f"kwire: {printable(group)}: no topics to reset", file=sys.stderr)
         return 1
@@ -316,14 +321,7 @@ def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([topic, partition, offset] for (topic, partition), offset in plan.items())
         return 0
-    errors: dict[Partition, int] = {}
-    if not options.dry_run:
-        response = brokers.ask(commit_of(group, plan), broker, 7)
-        errors = {
-            (topic.name, row.partition_index): row.error_code
-            for topic in response.topics
-            for row in topic.partitions
-        }
+    errors = {} if options.dry_run else offsets.store(plan)
     code, rows = 0, []
     told: set[int] = set()
     for tp, offset in plan.items():
@@ -347,7 +345,7 @@ def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
     return code
 
 
-def plan_of(brokers: Brokers, options: Namespace, group: str, broker: int) -> dict[Partition, int]:
+def plan_of(brokers: Brokers, options: Namespace, offsets: GroupOffsets) -> dict[Partition, int]:
     """The offset for each partition. Errors: UsageError, CommandError, Unavailable."""
     if options.from_file is not None:
         try:
@@ -357,14 +355,7 @@ def plan_of(brokers: Brokers, options: Namespace, group: str, broker: int) -> di
             said = error.strerror if isinstance(error, OSError) else error
             raise UsageError(f"{options.from_file}: {said}") from None
         return dict(sorted(wanted.items()))
-    offsets = brokers.ask(OffsetFetchRequest(group_id=group, topics=None), broker, 7)
-    check(offsets.error_code, words_for(offsets.error_code), group)
-    committed = {
-        (topic.name, row.partition_index): row.committed_offset
-        for topic in offsets.topics
-        for row in topic.partitions
-        if row.committed_offset >= 0
-    }
+    committed = offsets.stored()
     tps = chosen(brokers, options.topic, committed)
     leaders = leaders_of(brokers, tps)
 
@@ -422,34 +413,6 @@ def offsets_at(
     return {tp: offset for tp, offset in found.items() if offset >= 0}
 
 
-def by_topic(tps: Iterable[Partition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in tps:
-        topics.setdefault(topic, []).append(partition)
-    return topics
-
-
-def commit_of(group: str, plan: dict[Partition, int]) -> OffsetCommitRequest:
-    """A commit from outside the group."""
-    return OffsetCommitRequest(
-        group_id=group,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=plan[topic, number],
-                        committed_metadata="",
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in by_topic(plan).items()
-        ],
-    )
-
-
 def delete_groups(brokers: Brokers, options: Namespace) -> int:
     """Delete groups with their offsets."""
     code = 0
@@ -461,26 +424,10 @@ def delete_groups(brokers: Brokers, options: Namespace) -> int:
 
 
 def delete_offsets(brokers: Brokers, options: Namespace) -> int:
-    """Forget a group's offsets."""
+    """Forget a group's offsets. Errors: UsageError for single partitions of a share group."""
     group = options.group
-    tps = chosen(brokers, options.topic, ())
-    request = OffsetDeleteRequest(
-        group_id=group,
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=topic,
-                partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in numbers],
-            )
-            for topic, numbers in by_topic(tps).items()
-        ],
-    )
-    response = brokers.ask(request, brokers.run(coordinator_of(GROUP, group)))
-    check(response.error_code, words_for(response.error_code), group)
-    return max(
-        [
-            refused(f"{topic.name}-{row.partition_index}", row.error_code)
-            for topic in response.topics
-            for row in topic.partitions
-        ],
-        default=0,
-    )
+    offsets = offsets_of(brokers, group)
+    if not offsets.by_partition and any(numbers is not None for _, numbers in options.topic):
+        raise UsageError(f"{group} is a share group, whose offsets are forgotten for whole topics")
+    errors = offsets.forget(chosen(brokers, options.topic, ()))
+    return max([refused(name, error) for name, error in errors.items()], default=0)

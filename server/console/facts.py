@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kwire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kwire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from kwire.messages.list_groups import ListGroupsRequest
 from kwire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -39,12 +43,14 @@ ADDRESS = re.compile(r"[\w.:\[\]-]+:\d+")
 #: Special timestamps of ListOffsets.
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+#: The type of share groups.
+SHARE = "share"
 
 
 class Lag(NamedTuple):
-    """A committed offset.
+    """A committed offset, or the start offset of a share group.
 
-    Shape: `end` and `lag` are None before `with_ends`, and if the partition's leader does not tell, or it is gone.
+    Shape: `unacknowledged` is the lag of a share group, None for others. `end` and `lag` are None before `with_ends`, and if the partition's leader does not tell, or it is gone.
     """
 
     group: str
@@ -53,10 +59,13 @@ class Lag(NamedTuple):
     committed: int
     metadata: str
     end: int | None = None
+    unacknowledged: int | None = None
 
     @property
     def lag(self) -> int | None:
         """Records between the committed offset and the end."""
+        if self.unacknowledged is not None:
+            return self.unacknowledged
         return None if self.end is None else max(0, self.end - self.committed)
 
 
@@ -66,6 +75,8 @@ class ListedGroup(NamedTuple):
     id: str
     state: str
     protocol_type: str
+    kind: str
+    """Its type: classic, consumer or share."""
 
 
 @dataclass
@@ -233,7 +244,7 @@ async def _groups(console: Console) -> Groups:
     for broker_id, listed in lists.items():
         for group in listed.groups:
             found.listed[group.group_id] = ListedGroup(
-                group.group_id, group.group_state, group.protocol_type
+                group.group_id, group.group_state, group.protocol_type, group.group_type.lower()
             )
             found.coordinators[group.group_id] = broker_id
             coordinated[broker_id].append(group.group_id)
@@ -241,6 +252,18 @@ async def _groups(console: Console) -> Groups:
     found.listed = dict(sorted(found.listed.items()))
     if not found.listed:
         return found
+    for lag in [
+        *await _committed(console, coordinated),
+        *await _shared(console, coordinated, found.listed),
+    ]:
+        found.by_group[lag.group].append(lag)
+        found.by_topic[lag.topic].append(lag)
+    return found
+
+
+async def _committed(console: Console, coordinated: Mapping[int, list[str]]) -> list[Lag]:
+    """The committed offsets of groups, which share groups do not have."""
+    pause = console.broker.turns.pause
     answers = await console.ask_each(
         {
             broker_id: OffsetFetchRequest(
@@ -251,21 +274,55 @@ async def _groups(console: Console) -> Groups:
         },
         9,
     )
+    found = []
     for group in (group for answer in answers.values() for group in answer.groups):
         for topic in group.topics:
             for row in topic.partitions:
                 if row.committed_offset < 0:
                     continue
-                lag = Lag(
-                    group.group_id,
-                    topic.name,
-                    row.partition_index,
-                    row.committed_offset,
-                    row.metadata or "",
+                found.append(
+                    Lag(
+                        group.group_id,
+                        topic.name,
+                        row.partition_index,
+                        row.committed_offset,
+                        row.metadata or "",
+                    )
                 )
-                found.by_group[lag.group].append(lag)
-                found.by_topic[lag.topic].append(lag)
         await pause(console)
+    return found
+
+
+async def _shared(
+    console: Console, coordinated: Mapping[int, list[str]], listed: Mapping[str, ListedGroup]
+) -> list[Lag]:
+    """The start offsets of share groups."""
+    requests = {}
+    for broker_id, names in coordinated.items():
+        groups = [
+            DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+            for name in names
+            if listed[name].kind == SHARE
+        ]
+        if groups:
+            requests[broker_id] = DescribeShareGroupOffsetsRequest(groups=groups)
+    found = []
+    for answer in (await console.ask_each(requests)).values():
+        for group in answer.groups:
+            found += [
+                Lag(
+                    group.group_id,
+                    topic.topic_name,
+                    row.partition_index,
+                    row.start_offset,
+                    "",
+                    unacknowledged=row.lag if row.lag >= 0 else None,
+                )
+                for topic in group.topics
+                for row in topic.partitions
+                if row.start_offset >= 0
+            ]
+            await console.broker.turns.pause(console)
     return found
 
 

@@ -7,18 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kwire.messages.describe_groups import DescribeGroupsRequest
-
-from ..explain.live_groups import assigned_partitions, subscribed
-from . import facts
-from .console import Console, Refused, said
+from ..explain.facts import GroupFacts
+from ..explain.live_groups import group_facts
+from . import explaining, facts
+from .console import Console, Refused
 from .facts import Lag
 from .listing import listing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-CONSUMER = "consumer"
 #: Members and partitions of one group that are shown.
 MOST_MEMBERS = 500
 MOST_PARTITIONS = 2_000
@@ -31,6 +29,7 @@ class GroupRow:
     id: str
     state: str
     protocol_type: str
+    kind: str
     topics: list[str]
     partitions: int
     lag: int | None = None
@@ -51,7 +50,7 @@ class MemberRow:
 
 @dataclass
 class PlaceRow:
-    """A partition that a group reads. Shape: `committed` is None if nothing is committed, `owner` if nobody reads it."""
+    """A partition that a group reads. Shape: `committed` is None if nothing is committed; `owner` is empty if nobody reads it."""
 
     topic: str
     partition: int
@@ -59,13 +58,7 @@ class PlaceRow:
     end: int | None
     metadata: str
     owner: str
-
-    @property
-    def lag(self) -> int | None:
-        """Records between the committed offset and the end."""
-        if self.committed is None or self.end is None:
-            return None
-        return max(0, self.end - self.committed)
+    lag: int | None
 
 
 async def gather(console: Console, request: Request) -> dict[str, Any]:
@@ -80,6 +73,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
                 group.id,
                 group.state,
                 group.protocol_type,
+                group.kind,
                 topics,
                 len(lags),
             )
@@ -123,82 +117,60 @@ def group_id(request: Request) -> str:
 async def gather_group(console: Console, request: Request) -> dict[str, Any]:
     """One group."""
     name = group_id(request)
-    groups = await facts.groups(console)
-    response = await console.ask(
-        DescribeGroupsRequest(groups=[name]), 5, groups.coordinators.get(name)
-    )
-    (group,) = response.groups
-    if group.error_code:
-        raise Refused(404, "Not available", f"The group {name}: {said(group.error_code)}.")
-    lags = await facts.with_ends(console, groups.by_group.get(name, []))
-    if group.group_state == "Dead" and not lags:
+    found = None
+    if name in (await facts.groups(console)).listed:
+        asking = group_facts(name, console.broker.clock.now_ms(), stored=False)
+        found = await explaining.run(console, asking)
+    if found is None or found.problem == "NO_GROUP":
         raise Refused(
             404,
             "No such group",
             f"There is no group {name}, or {console.broker.principal} may not see it.",
         )
-    is_consumer = group.protocol_type in (CONSUMER, "")
+    if found.problem is not None:
+        raise Refused(503, "Not available", f"The group {name}: {found.problem_text}.")
+    return await console.broker.executor.in_thread(shown, found)
+
+
+def shown(group: GroupFacts) -> dict[str, Any]:
+    """What the page shows of a group."""
+    owners: dict[tuple[str, int], list[str]] = defaultdict(list)
     members = []
-    owners: dict[tuple[str, int], str] = {}
-    for row in sorted(group.members, key=lambda each: (each.client_id, each.member_id)):
-        await console.broker.turns.pause(console)
+    lags = {(row.topic, row.partition): row.lag for row in group.partitions}
+    for each in sorted(group.members, key=lambda each: (each.client_id, each.member_id)):
         member = MemberRow(
-            row.member_id,
-            row.group_instance_id or "",
-            row.client_id,
-            row.client_host.lstrip("/"),
-            sorted(subscribed(bytes(row.member_metadata))) if is_consumer else [],
+            each.member_id,
+            each.instance_id or "",
+            each.client_id,
+            each.host.lstrip("/"),
+            sorted(each.subscribed),
         )
-        if is_consumer:
-            for topic, number in assigned_partitions(bytes(row.member_assignment)):
-                member.assigned.setdefault(topic, []).append(number)
-                owners[(topic, number)] = row.client_id
+        for topic, number in each.partitions:
+            member.assigned.setdefault(topic, []).append(number)
+            owners[topic, number].append(each.client_id)
+        # Members of a share group have partitions together.
+        known = [lag for tp in each.partitions if (lag := lags.get(tp)) is not None]
+        member.lag = sum(known) if known and group.kind != facts.SHARE else None
         members.append(member)
-    places = await places_of(console, lags, owners)
-    by_owner: dict[tuple[str, int], PlaceRow] = {(row.topic, row.partition): row for row in places}
-    for member in members:
-        found = [
-            place.lag
-            for topic, numbers in member.assigned.items()
-            for number in numbers
-            if (place := by_owner.get((topic, number))) is not None and place.lag is not None
-        ]
-        member.lag = sum(found) if found else None
+    places = [
+        PlaceRow(
+            row.topic,
+            row.partition,
+            row.committed if row.committed >= 0 else None,
+            row.end,
+            row.metadata,
+            ", ".join(owners[row.topic, row.partition]),
+            row.lag,
+        )
+        for row in group.partitions
+    ]
     known = [row.lag for row in places if row.lag is not None]
     return {
         "group": group,
-        "coordinator": groups.coordinators.get(name, console.broker.node_id),
         "members": members[:MOST_MEMBERS],
         "member_count": len(members),
         "places": places[:MOST_PARTITIONS],
         "place_count": len(places),
         "lag": sum(known) if known else None,
-        "unread": sum(not row.owner for row in places) if group.group_state == "Stable" else 0,
+        "unread": sum(not row.owner for row in places) if group.state == "Stable" else 0,
     }
-
-
-async def places_of(
-    console: Console, lags: list[Lag], owners: dict[tuple[str, int], str]
-) -> list[PlaceRow]:
-    """Every partition that is assigned, or of which an offset is committed."""
-    rows = {
-        (lag.topic, lag.partition): PlaceRow(
-            lag.topic,
-            lag.partition,
-            lag.committed,
-            lag.end,
-            lag.metadata,
-            owners.get((lag.topic, lag.partition), ""),
-        )
-        for lag in lags
-    }
-    uncommitted: dict[str, list[int]] = defaultdict(list)
-    for topic, number in owners:
-        if (topic, number) not in rows:
-            uncommitted[topic].append(number)
-    ends = await facts.offsets(console, dict(uncommitted), facts.LATEST)
-    for topic, numbers in uncommitted.items():
-        for number in numbers:
-            end = ends.get(topic, {}).get(number)
-            rows[(topic, number)] = PlaceRow(topic, number, None, end, "", owners[(topic, number)])
-    return [rows[key] for key in sorted(rows)]

@@ -21,7 +21,6 @@ from kwire.errors import ErrorCode
 from kwire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kwire.messages.describe_groups import DescribeGroupsRequest
 from kwire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -537,6 +536,8 @@ async def show_reset(writes: Writes, values: Values) -> Form:
     groups = await facts.groups(writes.console)
     if name not in groups.listed:
         raise Refused(404, "No such group", f"There is no group {name}.")
+    if groups.listed[name].kind == facts.SHARE:
+        raise Refused(400, "A share group", f"Set its offsets with `kwire groups reset {name}`.")
     read = sorted({lag.topic for lag in groups.by_group.get(name, [])})
     form = Form(
         f"Reset the offsets of {name}",
@@ -562,21 +563,16 @@ async def show_reset(writes: Writes, values: Values) -> Form:
         try:
             form.preview = await resets(writes, values)
             form.button = "Reset the offsets"
-            form.text = await group_warning(writes, name)
+            form.text = group_warning(groups.listed[name].state)
         except Problem as problem:
             form.error = str(problem)
     return form
 
 
-async def group_warning(writes: Writes, name: str) -> str:
+def group_warning(state: str) -> str:
     """What stands in the way of a reset."""
-    coordinator = (await facts.groups(writes.console)).coordinators.get(name)
-    response = await writes.console.ask(DescribeGroupsRequest(groups=[name]), 5, coordinator)
-    members = len(response.groups[0].members)
-    if members:
-        return (
-            f"The group has {members} members, so this will be refused. Stop its consumers first."
-        )
+    if state != "Empty":
+        return "The group has members, so this will be refused. Stop its consumers first."
     return "The group has no members. Check what will change, then reset."
 
 

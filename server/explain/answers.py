@@ -73,6 +73,8 @@ CAUSES = {
     "lag_markers": "Nothing but markers and aborted records is left to read; the lag stays.",
     "lag_stalled": "The partition's member has not committed for a while.",
     "lag_behind": "The partition's member is behind.",
+    "share_not_begun": "The share group has no start offset for the partition.",
+    "share_unacknowledged": "Members of the share group have not acknowledged everything.",
     "caught_up": "The group has read everything.",
     # Transactional ids.
     "no_transactional_id": "No coordinator knows the transactional id.",

@@ -120,13 +120,17 @@ class RecordFacts:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a group. Shape: `partitions` are (topic, partition) that are assigned to it."""
+    """A member of a group.
+
+    Shape: `partitions` are (topic, partition) that are assigned to it, `subscribed` the topics that it wants.
+    """
 
     member_id: str
     client_id: str = ""
     host: str = ""
     instance_id: str | None = None
     partitions: tuple[tuple[str, int], ...] = ()
+    subscribed: tuple[str, ...] = ()
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     epoch: int | None = None
@@ -139,27 +143,39 @@ class GroupPartition:
     """What a group has to do with a partition.
 
     Shape: `committed` is -1 if the group has no offset there. `readable` is whether a reader with
-    read_committed finds any record between `committed` and `last_stable`.
+    read_committed finds any record between `committed` and `last_stable`. For a share group, `committed` is its
+    start offset, and `unacknowledged` the number of offsets from there on that are not acknowledged.
     """
 
     topic: str
     partition: int
     committed: int = -1
     committed_ms: int | None = None
+    metadata: str = ""
     leader: bool = True
     log_start: int | None = None
     end: int | None = None
     last_stable: int | None = None
     readable: bool | None = None
     open_transactions: tuple[Transaction, ...] = ()
+    unacknowledged: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """The number of offsets that are left; None if that is not known, or if there is no offset."""
+        if self.unacknowledged is not None:
+            return self.unacknowledged
+        if self.end is None or self.committed < 0:
+            return None
+        return max(0, self.end - self.committed)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What is known of a consumer group.
+    """What is known of a group.
 
     Shape: `problem` is the name of what keeps the coordinator from answering, None if nothing does; `state` is
-    Kafka's name. `rejoined` are ids of members that have joined the rebalance that goes on.
+    Kafka's name, `kind` the group's type: classic, consumer or share. `rejoined` are ids of members that have joined the rebalance that goes on.
     """
 
     group: str

@@ -19,7 +19,8 @@ def explain_group(facts: GroupFacts) -> list[Answer]:
     """What a group waits for, then each of its partitions, those with lag first."""
     answers = [the_group(facts)]
     if facts.problem is None:
-        rows = [the_partition(facts, each) for each in facts.partitions]
+        explain = the_share_partition if facts.kind == "share" else the_partition
+        rows = [explain(facts, each) for each in facts.partitions]
         answers += sorted(rows, key=lambda row: row.cause == "caught_up")
     return answers
 
@@ -124,7 +125,7 @@ def the_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
         (each for each in facts.members if (row.topic, row.partition) in each.partitions), None
     )
     at = f" (committed {when(row.committed_ms)})" if row.committed_ms is not None else ""
-    lag = None if row.end is None or row.committed < 0 else max(0, row.end - row.committed)
+    lag = row.lag
 
     def answer(cause: str, sentence: str, advice: str = "", **more: Any) -> Answer:
         details: dict[str, Any] = {
@@ -187,4 +188,53 @@ def the_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
         return answer("lag_stalled", said)
     return answer(
         "lag_behind", f"{behind}: {name_of(member)} has not read or not committed them yet."
+    )
+
+
+def the_share_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
+    """What a share group has left to do in a partition. Source: KIP-932; which records are locked is not told."""
+    name = f"{row.topic}-{row.partition}"
+    readers = [each for each in facts.members if (row.topic, row.partition) in each.partitions]
+    who = listed([name_of(each) for each in readers])
+    lag = row.lag
+
+    def answer(cause: str, sentence: str, advice: str = "") -> Answer:
+        details: dict[str, Any] = {
+            "group": facts.group,
+            "topic": row.topic,
+            "partition": row.partition,
+            "start_offset": row.committed if row.committed >= 0 else None,
+            "end_offset": row.end,
+            "lag": lag,
+            "member_ids": [each.member_id for each in readers],
+        }
+        return Answer("partition", cause, sentence, details, advice=advice)
+
+    if not row.leader or row.end is None:
+        return answer(
+            "partition_without_leader", f"{name} has no leader, so the group cannot read it."
+        )
+    if row.committed < 0:
+        said = f"{name}: the share group has not begun; {who or 'no member'} reads it."
+        return answer(
+            "share_not_begun",
+            said,
+            "At its first fetch, the group begins as its config share.auto.offset.reset says (default: latest).",
+        )
+    if not lag:
+        return answer(
+            "caught_up", f"{name}: the group has acknowledged everything up to offset {row.end}."
+        )
+    behind = (
+        f"{name}: {counted(lag, 'offset')} from {row.committed} to {row.end} are not acknowledged"
+    )
+    if not readers:
+        nobody = "the group has no members" if not facts.members else "no member has this partition"
+        return answer("lag_unassigned", f"{behind}: {nobody}.")
+    return answer(
+        "share_unacknowledged",
+        f"{behind}: {who} have them under a lock, or have not fetched them yet."
+        if len(readers) > 1
+        else f"{behind}: {who} has them under a lock, or has not fetched them yet.",
+        "A lock ends after share.record.lock.duration.ms; then the record is delivered again, up to share.delivery.count.limit times.",
     )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kwire.codec import decode
 from kwire.errors import RecordError, WireError
 from kwire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kwire.messages.describe_groups import DescribeGroupsRequest
+from kwire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from kwire.messages.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
 from kwire.messages.offset_fetch import OffsetFetchRequest
+from kwire.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.records.batch import RecordBatch
 
 from ..coordinator.group.partitioner import partition_for
@@ -43,69 +49,150 @@ from .live_transactions import open_transactions
 from .searches import DataSearch
 from .stored_state import OFFSETS_TOPIC, GroupReading
 
+#: The protocol type of groups whose members have partitions.
+CONSUMER_PROTOCOL = "consumer"
 #: Below this lag, it is looked up whether there is anything to read at all.
 SMALL_LAG = 1000
+
+
+@dataclass(slots=True)
+class Described:
+    """What a group's coordinator says of it.
+
+    Shape: `read` are the partitions with an offset that the group has, in rows that lack the ends of logs.
+    """
+
+    kind: str
+    state: str
+    members: list[GroupMember]
+    generation: int | None = None
+    assignor: str | None = None
+    read: dict[tuple[str, int], GroupPartition] = field(default_factory=dict)
 
 
 def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[GroupFacts]:
     """What is known of a group. Shape: without `stored`, nothing is looked for in logs, which may take long."""
     try:
         broker = yield from coordinator_of(GROUP, group)
-        response = yield Ask(DescribeGroupsRequest(groups=[group]), broker, 5)
-        offsets = yield Ask(OffsetFetchRequest(group_id=group, topics=None), broker, 7)
+        found = yield from described(group, broker)
     except Unavailable as error:
         return GroupFacts(group, now_ms, "UNAVAILABLE", str(error))
-    row = response.groups[0]
-    if row.error_code or offsets.error_code:
-        return GroupFacts(
-            group, now_ms, "UNAVAILABLE", words_of(row.error_code or offsets.error_code)
-        )
-    committed = {
-        (topic.name, part.partition_index): part.committed_offset
-        for topic in offsets.topics
-        for part in topic.partitions
-        if not part.error_code and part.committed_offset >= 0
-    }
-    state, kind, generation = row.group_state, "classic", None
-    assignor: str | None = row.protocol_data or None
-    members = [classic_member(each) for each in row.members]
-    wanted = {topic for each in row.members for topic in subscribed(each.member_metadata)}
-    if state == "Dead":
-        newer = yield from consumer_group(group, broker)
-        if newer is not None:
-            state, kind, generation = newer.group_state, "consumer", newer.group_epoch
-            assignor = newer.assignor_name
-            members = [consumer_member(each) for each in newer.members]
-            wanted = {topic for each in newer.members for topic in each.subscribed_topic_names}
-        elif not committed:
-            return GroupFacts(group, now_ms, "NO_GROUP")
-    reading = (yield from stored_group(group)) if stored else None
-    if kind == "classic" and reading is not None and reading.generation is not None:
-        generation = reading.generation
-        members = [reading.completed(each) for each in members]
-    partitions = yield from partitions_read(members, committed, wanted, reading, deep=stored)
+    if found is None:
+        return GroupFacts(group, now_ms, "NO_GROUP")
+    # What is read of the log is about offsets that members commit.
+    deep = stored and found.kind != "share"
+    reading = (yield from stored_group(group)) if deep else None
+    if found.kind == "classic" and reading is not None and reading.generation is not None:
+        found.generation = reading.generation
+        found.members = [reading.completed(each) for each in found.members]
+    partitions = yield from partitions_read(found, reading, deep=deep)
     return GroupFacts(
         group,
         now_ms,
-        state=state,
-        kind=kind,
-        generation=generation,
+        state=found.state,
+        kind=found.kind,
+        generation=found.generation,
         leader=None if reading is None else reading.leader,
-        assignor=assignor,
+        assignor=found.assignor,
         coordinator=broker,
-        members=tuple(members),
+        members=tuple(found.members),
         partitions=partitions,
     )
 
 
-def classic_member(row: Any) -> GroupMember:
-    """A member of DescribeGroups' response."""
+def described(group: str, broker: int) -> Asking[Described | None]:
+    """The group, of whichever type it is; None if there is none. Errors: Unavailable, also if it is refused."""
+    response = yield Ask(DescribeGroupsRequest(groups=[group]), broker, 5)
+    row = response.groups[0]
+    if row.error_code:
+        raise Unavailable(words_of(row.error_code))
+    # To these versions, groups of the newer types are dead.
+    newer = None
+    if row.group_state == "Dead":
+        newer = yield from optional(ConsumerGroupDescribeRequest(group_ids=[group]), broker)
+        if newer is None:
+            share = yield from optional(ShareGroupDescribeRequest(group_ids=[group]), broker)
+            if share is not None:
+                return (yield from share_group(share, broker))
+    offsets = yield Ask(OffsetFetchRequest(group_id=group, topics=None), broker, 7)
+    if offsets.error_code:
+        raise Unavailable(words_of(offsets.error_code))
+    read = {
+        (topic.name, part.partition_index): GroupPartition(
+            topic.name, part.partition_index, part.committed_offset, metadata=part.metadata or ""
+        )
+        for topic in offsets.topics
+        for part in topic.partitions
+        if not part.error_code and part.committed_offset >= 0
+    }
+    if newer is not None:
+        return Described(
+            "consumer",
+            newer.group_state,
+            [consumer_member(each) for each in newer.members],
+            newer.group_epoch,
+            newer.assignor_name,
+            read,
+        )
+    if row.group_state == "Dead" and not read:
+        return None
+    has_partitions = row.protocol_type in (CONSUMER_PROTOCOL, "")
+    members = [classic_member(each, has_partitions=has_partitions) for each in row.members]
+    return Described("classic", row.group_state, members, None, row.protocol_data or None, read)
+
+
+def optional(request: object, broker: int) -> Asking[Any]:
+    """The group of a response that describes one; None if the broker has no such group, or no such request."""
+    try:
+        response = yield Ask(request, broker)
+    except Unavailable:
+        return None
+    row = response.groups[0]
+    return None if row.error_code else row
+
+
+def share_group(row: Any, broker: int) -> Asking[Described]:
+    """A group of ShareGroupDescribe's response, with its start offsets. Errors: Unavailable."""
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=row.group_id, topics=None)
+    response = yield Ask(DescribeShareGroupOffsetsRequest(groups=[wanted]), broker)
+    offsets = response.groups[0]
+    if offsets.error_code:
+        raise Unavailable(words_of(offsets.error_code))
+    read = {
+        (topic.topic_name, part.partition_index): GroupPartition(
+            topic.topic_name,
+            part.partition_index,
+            part.start_offset,
+            unacknowledged=part.lag if part.lag >= 0 else None,
+        )
+        for topic in offsets.topics
+        for part in topic.partitions
+        if not part.error_code
+    }
+    members = [
+        GroupMember(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            None,
+            topic_partitions(each.assignment),
+            tuple(each.subscribed_topic_names),
+            epoch=each.member_epoch,
+        )
+        for each in row.members
+    ]
+    return Described("share", row.group_state, members, row.group_epoch, row.assignor_name, read)
+
+
+def classic_member(row: Any, *, has_partitions: bool) -> GroupMember:
+    """A member of DescribeGroups' response; without `has_partitions`, such as Kafka Connect's, it has no topics."""
     return GroupMember(
         row.member_id,
         row.client_id,
         row.client_host,
         row.group_instance_id,
-        assigned_partitions(row.member_assignment),
+        assigned_partitions(row.member_assignment) if has_partitions else (),
+        tuple(subscribed(row.member_metadata)) if has_partitions else (),
     )
 
 
@@ -139,34 +226,26 @@ def subscribed(metadata: bytes) -> list[str]:
         return []
 
 
-def consumer_group(group: str, broker: int) -> Asking[Any]:
-    """The group, if it uses the consumer protocol (KIP-848), else None."""
-    try:
-        response = yield Ask(ConsumerGroupDescribeRequest(group_ids=[group]), broker)
-    except Unavailable:
-        return None
-    row = response.groups[0]
-    return None if row.error_code else row
-
-
 def consumer_member(row: Any) -> GroupMember:
     """A member of ConsumerGroupDescribe's response."""
-
-    def tps(assignment: Any) -> tuple[tuple[str, int], ...]:
-        return tuple(
-            (topic.topic_name, number)
-            for topic in assignment.topic_partitions
-            for number in topic.partitions
-        )
-
     return GroupMember(
         row.member_id,
         row.client_id,
         row.client_host,
         row.instance_id,
-        tps(row.assignment),
+        topic_partitions(row.assignment),
+        tuple(row.subscribed_topic_names),
         epoch=row.member_epoch,
-        target=tps(row.target_assignment),
+        target=topic_partitions(row.target_assignment),
+    )
+
+
+def topic_partitions(assignment: Any) -> tuple[tuple[str, int], ...]:
+    """The partitions of a member of the newer types of groups."""
+    return tuple(
+        (topic.topic_name, number)
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
     )
 
 
@@ -197,21 +276,16 @@ def stored_group(group: str) -> Asking[GroupReading | None]:
 
 
 def partitions_read(
-    members: list[GroupMember],
-    committed: dict[tuple[str, int], int],
-    wanted: set[str],
-    reading: GroupReading | None,
-    *,
-    deep: bool,
+    found: Described, reading: GroupReading | None, *, deep: bool
 ) -> Asking[tuple[GroupPartition, ...]]:
-    """What the group has to do with each partition that it reads, has read or wants."""
-    assigned = {tp for each in members for tp in each.partitions}
-    placed = yield from placed_of({topic for topic, _ in assigned | set(committed)} | wanted)
-    tps = sorted(
-        assigned
-        | set(committed)
-        | {(topic, number) for topic in wanted for number in placed.get(topic, ())}
-    )
+    """What the group has to do with each partition that it reads, has read or wants.
+
+    Shape: only if `deep`, it is asked which transactions are open, and whether there is anything to read.
+    """
+    mine = {tp for each in found.members for tp in each.partitions} | set(found.read)
+    wanted = {topic for each in found.members for topic in each.subscribed}
+    placed = yield from placed_of({topic for topic, _ in mine} | wanted)
+    tps = sorted(mine | {(topic, each) for topic in wanted for each in placed.get(topic, ())})
     leaders = {
         (topic, number): placed[topic][number].leader
         for topic, number in tps
@@ -225,28 +299,24 @@ def partitions_read(
         try:
             starts |= yield from ends_of(broker, led, at=EARLIEST)
             ends |= yield from ends_of(broker, led)
-            stables |= yield from ends_of(broker, led, isolation=READ_COMMITTED)
+            if deep:
+                stables |= yield from ends_of(broker, led, isolation=READ_COMMITTED)
         except Unavailable:
             pass
     rows = []
     for tp in tps:
-        leader, at, stable, end = (
-            leaders.get(tp, -1),
-            committed.get(tp, -1),
-            stables.get(tp),
-            ends.get(tp),
-        )
+        row = found.read.get(tp) or GroupPartition(*tp)
+        leader, at, stable, end = leaders.get(tp, -1), row.committed, stables.get(tp), ends.get(tp)
         pinned: tuple[Transaction, ...] = ()
         readable: bool | None = None
-        if deep and at >= 0 and stable is not None and end is not None and at < end:
+        if at >= 0 and stable is not None and end is not None and at < end:
             if at >= stable:
                 pinned = yield from open_transactions(leader, *tp)
             elif at >= starts.get(tp, 0) and stable - at <= SMALL_LAG:
                 readable = yield from anything_readable(leader, *tp, at, stable)
         rows.append(
-            GroupPartition(
-                *tp,
-                committed=at,
+            replace(
+                row,
                 committed_ms=None if reading is None else reading.committed_ms.get(tp),
                 leader=leader >= 0,
                 log_start=starts.get(tp),

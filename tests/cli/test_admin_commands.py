@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, ShareConsumer
 
 from server.__main__ import main
 
@@ -271,3 +271,41 @@ def test_partitions_are_moved(
     kafka_cluster.wait_for(lambda: kafka_cluster.in_sync("wide") == (1, 2))
     sick = run("cluster", "health", code=1)
     assert "under-replicated partitions" in sick
+
+
+def test_share_group_is_shown_reset_and_deleted(kafka: Any, run: Callable[..., str]) -> None:
+    topic = kafka.topic("t")
+    topic.produce("a", "b", "c")
+    run("configs", "alter", "--group", "queue", "share.auto.offset.reset=earliest")
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "queue", "log_level": 0}
+    member = ShareConsumer(settings | {"share.acknowledgement.mode": "explicit"})
+    member.subscribe(["t"])
+    taken: list[Any] = []
+    while not taken:
+        taken = [each for each in member.poll(0.2) if each.error() is None]
+    member.acknowledge(taken[0])
+    member.commit_sync()
+    (listed,) = rows(run("groups", "list", "--type", "share", "--output", "json"))
+    assert (listed["group"], listed["state"], listed["type"]) == ("queue", "Stable", "share")
+    assert run("groups", "list", "--type", "classic", "--output", "json") == ""
+    assert run("groups", "describe", "queue").startswith("queue  Stable  1 member")
+    (row,) = rows(run("groups", "describe", "queue", "--output", "json"))
+    assert (row["end"], row["lag"]) == (3, 2)
+    (shown,) = rows(run("groups", "describe", "queue", "--members", "--output", "json"))
+    assert shown["partitions"] == ["t-0"]
+    (state,) = rows(run("groups", "describe", "queue", "--state", "--output", "json"))
+    assert state["type"] == "share"
+    group, partition = rows(run("explain", "queue", "--output", "json"))
+    assert (group["cause"], partition["cause"]) == ("group_stable", "share_unacknowledged")
+    refused = run("groups", "reset", "queue", "--to", "0", code=1)
+    assert refused == "kwire: queue: the group has members; stop them first\n"
+    member.close()
+    (set_to,) = rows(run("groups", "reset", "queue", "--to", "2", "--output", "json"))
+    assert set_to["offset"] == 2
+    (row,) = rows(run("groups", "describe", "queue", "--output", "json"))
+    assert (row["offset"], row["lag"]) == (2, 1)
+    assert "whole topics" in run("groups", "delete-offsets", "queue", "-t", "t:0", code=2)
+    run("groups", "delete-offsets", "queue", "-t", "t")
+    assert rows(run("groups", "describe", "queue", "--output", "json")) == []
+    run("groups", "delete", "queue")
+    assert run("groups", "describe", "queue", code=1) == "kwire: queue: no such group\n"

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
+from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.messages.init_producer_id import InitProducerIdRequest
 from kwire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kwire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from server.console import facts
-from server.console.groups import PlaceRow
 from server.console.inside import SECRET_NODES, is_secret, natural, node_text
 from server.console.log_lines import LINES, LogLines
+from server.explain.facts import GroupPartition
 from tests.console.browsing import Browser, console, create_topic, local, produce
 
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
@@ -84,6 +88,43 @@ def test_group_page_shows_the_lag_of_each_partition(
             page = await browser.get("/console/topics")
             assert "a group/with &lt;odd&gt; name" in page.text
             assert (await browser.get("/console/group?id=missing")).status == 404
+
+    asyncio.run(main())
+
+
+def test_groups_of_the_newer_types_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "KEPT_MS", 0)
+
+    async def join(browser: Browser, request: Any) -> None:
+        for _ in range(200):
+            response = await local(browser).ask(request)
+            if not response.error_code:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(response)
+
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            await create_topic(browser, "orders", 2)
+            await coordinators(browser, ("newer", 0))
+            names = {"subscribed_topic_names": ["orders"], "member_id": str(uuid4())}
+            await join(
+                browser,
+                ConsumerGroupHeartbeatRequest(
+                    group_id="newer", rebalance_timeout_ms=60_000, topic_partitions=[], **names
+                ),
+            )
+            await join(browser, ShareGroupHeartbeatRequest(group_id="queue", **names))
+            page = await browser.get("/console/groups")
+            assert "consumer protocol</span>" in page.text and "share</span>" in page.text
+            for group, kind in (("newer", "consumer"), ("queue", "share")):
+                page = await browser.get(f"/console/group?id={group}")
+                assert page.status == 200
+                tile = page.text.partition("<dt>Type</dt>")[2][:200]
+                assert kind in tile
+                assert "/console/topics/orders" in page.text
 
     asyncio.run(main())
 
@@ -159,9 +200,10 @@ def test_nodes_are_shown_as_what_they_are() -> None:
 
 
 def test_lag_is_not_known_without_both_offsets() -> None:
-    assert PlaceRow("t", 0, 5, 9, "", "").lag == 4
-    assert PlaceRow("t", 0, 9, 5, "", "").lag == 0
-    assert PlaceRow("t", 0, None, 9, "", "").lag is None
+    assert GroupPartition("t", 0, 5, end=9).lag == 4
+    assert GroupPartition("t", 0, 9, end=5).lag == 0
+    assert GroupPartition("t", 0, end=9).lag is None
+    assert GroupPartition("t", 0, 5, end=9, unacknowledged=1).lag == 1
 
 
 def test_last_lines_of_the_log_are_kept() -> None:

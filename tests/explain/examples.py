@@ -153,6 +153,12 @@ PARTITIONS: dict[str, GroupPartition] = {
     "caught_up": read(30),
 }
 
+#: Of a share group.
+SHARED: dict[str, GroupPartition] = {
+    "share_not_begun": read(-1, committed_ms=None),
+    "share_unacknowledged": read(20, committed_ms=None, unacknowledged=7),
+}
+
 TRANSACTIONS: dict[str, TransactionFacts] = {
     "no_transactional_id": transaction("Empty", problem="NO_TRANSACTIONAL_ID"),
     "transaction_empty": transaction("Empty", partitions=(), start_ms=None),

@@ -24,6 +24,7 @@ from .examples import (
     OPEN,
     PARTITIONS,
     RECORDS,
+    SHARED,
     TRANSACTIONS,
     group,
     read,
@@ -42,7 +43,7 @@ HIDDEN = {
 
 
 def test_every_cause_has_an_example() -> None:
-    assert sorted([*RECORDS, *GROUPS, *PARTITIONS, *TRANSACTIONS]) == sorted(CAUSES)
+    assert sorted([*RECORDS, *GROUPS, *PARTITIONS, *SHARED, *TRANSACTIONS]) == sorted(CAUSES)
 
 
 @pytest.mark.parametrize("cause", RECORDS)
@@ -64,6 +65,30 @@ def test_facts_of_a_groups_partition_give_its_cause(cause: str) -> None:
     _, answer = explain_group(group("Stable", PARTITIONS[cause]))
     assert answer.cause == cause
     assert json.loads(json.dumps(answer.as_json()))["topic"] == "orders"
+
+
+@pytest.mark.parametrize("cause", SHARED)
+def test_facts_of_a_share_groups_partition_give_its_cause(cause: str) -> None:
+    _, answer = explain_group(group("Stable", SHARED[cause], kind="share"))
+    assert answer.cause == cause
+    assert json.loads(json.dumps(answer.as_json()))["member_ids"] == ["a-1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({"unacknowledged": 0}, "caught_up"),
+        ({"committed": 30, "unacknowledged": None}, "caught_up"),
+        ({"leader": False}, "partition_without_leader"),
+        ({"partition": 2}, "lag_unassigned"),
+    ],
+)
+def test_close_facts_of_a_share_group_give_another_cause(
+    changed: dict[str, Any], cause: str
+) -> None:
+    row = replace(SHARED["share_unacknowledged"], **changed)
+    _, answer = explain_group(group("Stable", row, kind="share"))
+    assert answer.cause == cause
 
 
 @pytest.mark.parametrize("cause", TRANSACTIONS)
