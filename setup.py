@@ -6,9 +6,9 @@ KWIRE_SANITIZE=1 builds it with the sanitizers of addresses and undefined behavi
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
+from runpy import run_path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -26,9 +26,8 @@ def extensions() -> list[Extension]:
     except ImportError:
         return []
     checks = CHECKS if os.environ.get("KWIRE_SANITIZE") == "1" else []
-    # Tests compare it, so that nobody tests a module that was built from an older source.
-    sources = [Path(SOURCE), *sorted(Path("kwire").glob("_native_*.pxi"))]
-    built_from = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()
+    # `kwire --version` and the log's first line say so if a module was built from other sources than those that are there.
+    built_from = run_path("server/native_source.py")["source_in"](Path("kwire"))
     module = Extension(
         "kwire._native",
         [SOURCE],

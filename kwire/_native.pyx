@@ -23,7 +23,7 @@ cdef extern from *:
 if getenv("KWIRE_PURE") != NULL and getenv("KWIRE_PURE")[0] == c"1":
     raise ImportError("switched off by KWIRE_PURE=1")
 
-#: The hash of the source that this was built from; see setup.py.
+#: The checksum of the sources that this was built from: server/native_source.py.
 SOURCE = KWIRE_SOURCE.decode()
 
 include "_native_bytes.pxi"

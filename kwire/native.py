@@ -40,7 +40,10 @@ asked_by: Callable[[dict[Any, Any]], list[Any]] | None
 as_seen: Callable[[list[Any]], bool] | None
 #: Decodes messages: see kwire/native_decoder.py.
 StructDecoder: Callable[..., Any] | None
+#: The checksum of the sources that the module was built from, and why it could not be imported; "" without.
+source = error = ""
 try:
+    from kwire._native import SOURCE as source
     from kwire._native import (
         ProducePath,
         StructDecoder,
@@ -56,7 +59,8 @@ try:
         walk_records,
         write_rows,
     )
-except ImportError:
+except ImportError as failure:
+    source, error = "", str(failure)
     ProducePath = StructDecoder = None
     walk_records = check_batch = record_heads = copy_records = append_record_ends = read_fields = (
         None

@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 from kwire import native
+
+from .native_source import what_is_wrong
 
 
 def uses_uvloop() -> bool:
@@ -20,4 +23,11 @@ def uses_uvloop() -> bool:
 def said_at_start() -> str:
     """What a broker of this process runs on, for its log and for `kwire --version`."""
     loop = "uvloop" if uses_uvloop() else "asyncio"
-    return f"Python {sys.version.split()[0]}, {loop}, {native.form()}"
+    return f"Python {sys.version.split()[0]}, {loop}, {form_and_why()}"
+
+
+def form_and_why() -> str:
+    """Whether the native module is used, and what is wrong with one that was built."""
+    folder = Path(native.__file__).parent
+    wrong = what_is_wrong(folder, native.source, native.error)
+    return f"{native.form()} ({wrong})" if wrong else native.form()

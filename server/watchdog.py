@@ -24,6 +24,8 @@ from pathlib import PurePath
 from types import FrameType
 from typing import Any
 
+from .asyncio_without_ssl import import_uvloop
+
 logger = logging.getLogger(__name__)
 
 SAMPLE_MS = 20
@@ -71,10 +73,8 @@ class Watchdog:
 
     def new_uvloop(self) -> asyncio.AbstractEventLoop:
         """Create a loop of uvloop's whose turns are measured."""
-        import uvloop
-
         self.selector.close()
-        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        loop: asyncio.AbstractEventLoop = import_uvloop().new_event_loop()
         self.selector = MarkedTurns(self, loop)
         return loop
 

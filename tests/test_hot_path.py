@@ -13,7 +13,7 @@ import sys
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,46 @@ import pytest
 
 from kwire import native
 from kwire.codec import decode, encode
+from kwire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from kwire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from kwire.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 from kwire.records.builder import BatchBuilder
+from kwire.schema import schema_of
 from server.broker import Broker
 from server.config import BrokerConfig
+from server.coordinator.group.state import Group
+from server.coordinator.group_coordinator import WaitingJoin
 from server.log.file_layer import FileLayer
+from server.metadata.internal_topics import GROUP_METADATA_TOPIC
 from server.net import platform
 from server.quotas.entities import CLIENT_QUOTAS, Entity
 
 PARTITIONS = 6
+#: For groups of one broker.
+GROUPS = {
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
 PRODUCE_VERSION = 11
 FETCH_VERSION = 12
 
@@ -192,8 +217,8 @@ def python_calls(function: Callable[[], None]) -> int:
     return calls
 
 
-#: The files between the connection and a handler, in server/handlers.
-GATE = ("dispatch.py", "context.py", "registry.py", "authorization.py", "gate.py", "refusals.py")
+#: The files between the connection and a handler, in server/handlers; and all of its folder `refusals`.
+GATE = ("dispatch.py", "context.py", "registry.py", "authorization.py", "gate.py")
 
 
 def gate_calls(function: Callable[[], None]) -> list[str]:
@@ -202,7 +227,8 @@ def gate_calls(function: Callable[[], None]) -> list[str]:
 
     def note(frame: Any, event: str, __: Any) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.parent.name == "handlers" and path.name in GATE:
+        is_gate = path.parent.name == "handlers" and path.name in GATE
+        if event == "call" and (is_gate or path.parent.name == "refusals"):
             calls.append(frame.f_code.co_qualname)
 
     sys.setprofile(note)
@@ -239,6 +265,7 @@ def run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     body: Callable[[Wire], None],
+    prepare: Callable[[Broker], Awaitable[None]] | None = None,
     **settings: str,
 ) -> None:
     async def main() -> None:
@@ -255,6 +282,8 @@ def run(
         await broker.start()
         try:
             assert await broker.rooms.services.topics.auto_create(["hot"]) == {}
+            if prepare is not None:
+                await prepare(broker)
             wire = Wire(broker, monkeypatch)
             await wire.connect()
             body(wire)
@@ -590,3 +619,118 @@ def test_partitions_without_news_cost_few_calls(
         assert per_partition <= 4, f"{per_partition} Python calls for each further partition"
 
     run(tmp_path, monkeypatch, body)
+
+
+def group_frame(request: Any, version: int, *, flexible: bool = False) -> bytes:
+    api_key = schema_of(type(request)).api_key
+    assert api_key is not None
+    header = int(api_key).to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\1c"
+    if flexible:
+        header += b"\0"  # no tagged fields
+    body = encode(request, version)
+    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+
+
+def joining(member_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="group",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(100))],
+    )
+
+
+async def form_groups(broker: Broker) -> None:
+    """Have the broker coordinate groups, and form a classic one of one member."""
+    services = broker.rooms.services
+    coordinator = services.group_coordinator
+    await services.topics.ensure_internal_topic(GROUP_METADATA_TOPIC)
+    while not coordinator.runtime.active():
+        await asyncio.sleep(0.01)
+    joined = coordinator.join_group(
+        joining(""),
+        client_id="c",
+        client_host="/127.0.0.1",
+        require_member_id=False,
+        can_skip_assignment=False,
+    )
+    assert isinstance(joined, WaitingJoin)
+    member_id = (await joined.answer).member_id
+    mine = SyncGroupRequestAssignment(member_id=member_id, assignment=bytes(100))
+    synced = coordinator.sync_group(
+        SyncGroupRequest(group_id="group", generation_id=1, member_id=member_id, assignments=[mine])
+    )
+    answer = synced if isinstance(synced, SyncGroupResponse) else await synced
+    assert answer.error_code == 0
+
+
+def member_of(wire: Wire) -> str:
+    """The member of the classic group."""
+    ((_, shard),) = wire.broker.rooms.services.group_coordinator.runtime.active()
+    group = shard.groups["group"]
+    assert isinstance(group, Group)
+    return next(iter(group.members))
+
+
+def test_heartbeat_runs_a_bounded_number_of_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        member_id = member_of(wire)
+        beat = group_frame(
+            HeartbeatRequest(group_id="group", generation_id=1, member_id=member_id), 3
+        )
+        for _ in range(3):
+            wire.request(beat)
+            assert decode(HeartbeatResponse, wire.response()[4:], 3).error_code == 0
+        used = python_calls(lambda: wire.request(beat))
+        wire.response()
+        assert used <= 77, f"{used} Python calls"
+
+    run(tmp_path, monkeypatch, body, prepare=form_groups, **GROUPS)
+
+
+def test_join_that_waits_runs_a_bounded_number_of_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a member which joins again: with the one whose id was asked for it is not complete."""
+
+    def body(wire: Wire) -> None:
+        member_id = member_of(wire)
+        wire.request(group_frame(joining(""), 5))
+        assert decode(JoinGroupResponse, wire.response()[4:], 5).error_code == 79
+        join = group_frame(joining(member_id), 5)
+        used = python_calls(lambda: wire.request(join))
+        assert used <= 96, f"{used} Python calls"
+
+    run(tmp_path, monkeypatch, body, prepare=form_groups, **GROUPS)
+
+
+def test_heartbeat_of_the_consumer_protocol_runs_a_bounded_number_of_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        def beat(epoch: int, **fields: Any) -> bytes:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="new", member_id="m", member_epoch=epoch, **fields
+            )
+            return group_frame(request, 1, flexible=True)
+
+        wire.request(
+            beat(
+                0, rebalance_timeout_ms=60_000, subscribed_topic_names=["hot"], topic_partitions=[]
+            )
+        )
+        joined = decode(ConsumerGroupHeartbeatResponse, wire.response()[5:], 1)
+        assert joined.error_code == 0
+        stays = beat(joined.member_epoch)
+        for _ in range(3):
+            wire.request(stays)
+            assert decode(ConsumerGroupHeartbeatResponse, wire.response()[5:], 1).error_code == 0
+        used = python_calls(lambda: wire.request(stays))
+        wire.response()
+        assert used <= 84, f"{used} Python calls"
+
+    run(tmp_path, monkeypatch, body, prepare=form_groups, **GROUPS)

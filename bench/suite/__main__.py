@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import resource
 import signal
@@ -62,7 +63,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # So that whoever ends the run also ends the brokers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed kwire is compiled
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for package in ("kwire", "server"):  # as those of an installed kwire are
+        compileall.compile_dir(REPOSITORY / package, quiet=1)
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kwire-bench-") as directory:
         root = Path(directory)
         settings = {"log.retention.check.interval.ms": "2000"} if form_name == "long" else {}

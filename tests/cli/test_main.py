@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kwire import native
 from kwire.testing import Broker
 from server.__main__ import COMMANDS, main, make_parser
+from server.event_loop import form_and_why
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,11 +41,18 @@ def test_client_command_loads_only_what_it_needs(kafka: Broker) -> None:
     assert not unwanted & loaded
 
 
-def test_broker_without_tls_loads_nothing_for_encryption(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_broker_without_tls_loads_nothing_for_encryption(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    monkeypatch.setenv("KWIRE_LOOP", loop)
     unusable = tmp_path / "file"
     unusable.touch()
     loaded = loaded_by("serve", "--listen", "127.0.0.1:0", "--data-dir", str(unusable))
     assert {"asyncio", "server.broker"} <= loaded
+    assert ("uvloop.loop" in loaded) == (loop == "uvloop")
     unwanted = {"ssl", "_ssl", "hashlib", "cryptography", "h11", "prometheus_client"}
     assert not (unwanted | {"server.security.jaas"}) & loaded
 
@@ -80,4 +87,4 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert said.startswith("kwire ")
-    assert said.endswith(f", {native.form()})\n")
+    assert said.endswith(f", {form_and_why()})\n")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from kwire import native
 from kwire.records.record import write_record
+from server.native_source import source_in, what_is_wrong
 from tests.fuzz import fuzz_native
 from tests.support.forms import NATIVE, form
 
+ROOT = Path(__file__).parents[2]
 INPUTS = 200_000 if os.environ.get("KWIRE_LONG") else 3_000
 
 
@@ -38,13 +41,28 @@ def test_any_buffer_is_read(buffer: type) -> None:
 
 
 def test_native_module_is_switched_off_by_kwire_pure() -> None:
-    program = "from kwire import native; print(native.form())"
-    environment = {**os.environ, "KWIRE_PURE": "1"}
+    program = "from server.event_loop import form_and_why; print(form_and_why())"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=environment,
+        cwd=ROOT,
+        env={**os.environ, "KWIRE_PURE": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == "pure\n"
+    built = native.source or native.error.startswith("switched off")
+    why = " (switched off by KWIRE_PURE=1)" if built else ""
+    assert done.stdout == f"pure{why}\n"
+
+
+def test_native_module_that_is_of_no_use_is_named(tmp_path: Path) -> None:
+    assert what_is_wrong(tmp_path, "", "No module named 'kwire._native'") == ""
+    other = tmp_path / "_native.cpython-27-m68k.so"
+    other.touch()
+    wrong = what_is_wrong(tmp_path, "", "No module named 'kwire._native'")
+    assert wrong == f"{other.name} is for another Python"
+    assert what_is_wrong(tmp_path, "", "undefined symbol") == "undefined symbol"
+    assert what_is_wrong(tmp_path, "12345678", "") == ""
+    (tmp_path / "_native.pyx").write_text("# rules")
+    assert what_is_wrong(tmp_path, "12345678", "") == "built from other sources"
+    assert what_is_wrong(tmp_path, source_in(tmp_path), "") == ""
