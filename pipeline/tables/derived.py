@@ -12,7 +12,8 @@ other, by another schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from .place import raw_schema
 from .stores import file_system
 
 KINDS = VALUES, DEAD_LETTERS = "_values", "_dead_letters"
+#: What the name of a file says of its records: topic and partition, the first and the last offset.
+OFFSETS = re.compile(r"(?P<place>.+-\d+)-(?P<first>\d{20})-(?P<last>\d{20})-\w+\.parquet")
 #: The columns beside those of the values -> the archive's columns.
 OWN = {
     "_key": "key",
@@ -52,8 +55,20 @@ def columns_of(kind: str, schema: ValueSchema) -> pa.Schema:
     return pa.schema([*(field.with_nullable(True) for field in schema.columns), *own])
 
 
+def is_part(path: str, of: str) -> bool:
+    """Whether a file, by its name, has some of the records that are in another one; `of` replaces it."""
+    (folder, _, name), (other_folder, _, other) = path.rpartition("/"), of.rpartition("/")
+    part, whole = OFFSETS.fullmatch(name), OFFSETS.fullmatch(other)
+    if part is None or whole is None or (folder, part["place"]) != (other_folder, whole["place"]):
+        return False
+    return whole["first"] <= part["first"] and part["last"] <= whole["last"]
+
+
 class Work(NamedTuple):
-    """One file of an archive at `root`, and what to make of it; `kind` is VALUES or DEAD_LETTERS."""
+    """One file of an archive at `root`, and what to make of it; `kind` is VALUES or DEAD_LETTERS.
+
+    Its records before the offset `since` were parsed before: `sources` are the files of the same kind that have them.
+    """
 
     root: str
     file: ArchiveFile
@@ -62,12 +77,58 @@ class Work(NamedTuple):
     schema: ValueSchema
     settings: Mapping[str, str]
     compression: str
+    since: int = 0
+    sources: tuple[str, ...] = ()
 
 
 def derive(work: Work) -> ArchiveFile | None:
     """Write the file; returns its description, or None if it has no records."""
+    tables = [_read(work, path) for path in work.sources]
+    if work.file.last_offset >= work.since:
+        tables.append(_parsed(work))
+    columns = _joined(tables, columns_of(work.kind, work.schema))
+    if not columns.num_rows:
+        return None
+    path = derived(work.file.path, work.kind, work.format)
+    system, name = file_system(f"{work.root}/{path}", work.settings)
+    system.create_dir(name.rpartition("/")[0], recursive=True)
+    pq.write_table(columns, name, filesystem=system, compression=work.compression)
+    prefix = "_" if work.kind == VALUES else ""
+    ends = [
+        pc.min_max(columns[f"{prefix}{column}"].cast(pa.int64())).as_py()
+        for column in ("offset", "timestamp")
+    ]
+    return ArchiveFile(
+        path,
+        columns.num_rows,
+        system.get_file_info(name).size,
+        ends[0]["min"],
+        ends[0]["max"],
+        ends[1]["min"] // 1000,
+        ends[1]["max"] // 1000,
+    )
+
+
+def _read(work: Work, path: str) -> pa.Table:
+    system, name = file_system(f"{work.root}/{path}", work.settings)
+    return pq.read_table(name, filesystem=system, partitioning=None)
+
+
+def _joined(tables: Sequence[pa.Table], newest: pa.Schema) -> pa.Table:
+    """The records of all, with the columns of all; types are those of the newest schema."""
+    joined = pa.concat_tables(tables, promote_options="permissive")
+    for number, name in enumerate(joined.column_names):
+        if name in newest.names:
+            wanted = newest.field(name)
+            joined = joined.set_column(number, wanted, joined.column(number).cast(wanted.type))
+    return joined
+
+
+def _parsed(work: Work) -> pa.Table:
+    """The records of the archive's file that fit the schema, or those that do not, from `since` on."""
     system, name = file_system(f"{work.root}/{work.file.path}", work.settings)
     table = pq.read_table(name, filesystem=system, schema=raw_schema(), partitioning=None)
+    table = table.filter(pc.field("offset") >= work.since)
     columns, good, bad = parse_all((value.as_py() for value in table["value"]), work.schema)
     if work.kind == VALUES:
         rows = table.take(pa.array(good, pa.int64()))
@@ -76,19 +137,4 @@ def derive(work: Work) -> ArchiveFile | None:
     else:
         rows = table.take(pa.array([number for number, _ in bad], pa.int64()))
         columns = rows.append_column("error", pa.array([why for _, why in bad], pa.string()))
-    if not rows.num_rows:
-        return None
-    path = derived(work.file.path, work.kind, work.format)
-    system, name = file_system(f"{work.root}/{path}", work.settings)
-    system.create_dir(name.rpartition("/")[0], recursive=True)
-    pq.write_table(columns, name, filesystem=system, compression=work.compression)
-    ends = [pc.min_max(rows[column].cast(pa.int64())).as_py() for column in ("offset", "timestamp")]
-    return ArchiveFile(
-        path,
-        rows.num_rows,
-        system.get_file_info(name).size,
-        ends[0]["min"],
-        ends[0]["max"],
-        ends[1]["min"] // 1000,
-        ends[1]["max"] // 1000,
-    )
+    return columns

@@ -12,8 +12,8 @@ from ..manifest import Archive, ArchiveFile
 from ..options import topic_names
 from ..problems import Problem
 from ..schemas.values import ValueSchema
-from .changes import Added, Change, change
-from .derived import KINDS, Work, columns_of, derive, derived
+from .changes import Added, Change, State, change
+from .derived import KINDS, Work, columns_of, derive, derived, is_part
 from .options import formats, value_schemas
 from .place import Place
 from .tables import Conflict, Table
@@ -113,7 +113,7 @@ class Follower:
                 if columns is not None and schema is not None:
                     if state is not None and state.schema != schema.text:
                         table.evolve(columns)
-                    wanted = self._derived(wanted, kind, format, schema)
+                    wanted = self._derived(wanted, state, kind, format, schema)
                 table.commit(wanted)
                 return 1
             except Conflict as error:
@@ -122,18 +122,39 @@ class Follower:
             f"{reason}: other commits came first {TRIES} times; run the same command again"
         )
 
-    def _derived(self, wanted: Change, kind: str, format: str, schema: ValueSchema) -> Change:
-        """The change of a table of values or dead letters, whose files are made now."""
+    def _derived(
+        self, wanted: Change, known: State | None, kind: str, format: str, schema: ValueSchema
+    ) -> Change:
+        """The change of a table of values or dead letters, whose files are made now.
+
+        A record is parsed once: what compaction has made of files that the table has already is made of the table's files, whatever
+        the schema is by now.
+        """
         settings = self._place.settings
         compression = getattr(self._options, "compression", "zstd")
-        work = [
-            Work(self._archive.path, one.file, kind, format, schema, settings, compression)
-            for one in wanted.added
-        ]
-        made = self._run(derive, work)
+        ends = {} if known is None else known.offsets
+        work = []
+        for one in wanted.added:
+            since = ends.get(str(one.partition), 0)
+            path = derived(one.file.path, kind, format)
+            sources = sorted(old for old in wanted.removed if is_part(old, path))
+            if sources or one.file.last_offset >= since:
+                item = Work(
+                    self._archive.path,
+                    one.file,
+                    kind,
+                    format,
+                    schema,
+                    settings,
+                    compression,
+                    since,
+                    tuple(sources),
+                )
+                work.append((one.partition, item))
+        made = self._run(derive, [one for _, one in work])
         added = [
-            Added(one.partition, file)
-            for one, file in zip(wanted.added, made, strict=True)
+            Added(partition, file)
+            for (partition, _), file in zip(work, made, strict=True)
             if file is not None
         ]
         return replace(wanted, state=replace(wanted.state, schema=schema.text), added=tuple(added))

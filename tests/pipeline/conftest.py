@@ -55,11 +55,15 @@ def connector() -> Path:
 @pytest.fixture(scope="session")
 def spark(connector: Path) -> Iterator[SparkSession]:
     """One Spark for all tests of this process, as a job would start it; starting one takes seconds."""
+    import pyspark
+
     from kwire.pipeline.session import start_session
 
     parser = ArgumentParser()
     add_spark(parser)
-    folders = connector, jars_or_skip("s3-3.4.1")
+    folders = [connector, jars_or_skip("s3-3.4.1")]
+    if pyspark.__version__.startswith("4.0."):
+        folders.append(jars_or_skip("lakehouse-4.0.0"))
     jars = {jar.name: str(jar) for folder in folders for jar in folder.glob("*.jar")}
     jars = {name: jar for name, jar in jars.items() if "scala-library" not in name}
     settings = {**SMALL, "spark.jars": ",".join(jars.values())}

@@ -40,6 +40,8 @@ class Load:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 20,
+                # What waits while the broker is down must fit into a segment, however small.
+                "batch.size": 10_000,
                 "message.timeout.ms": 600_000,
                 "reconnect.backoff.max.ms": 500,
             },

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,8 @@ SITE_PACKAGES = SPARK_HOME.parent
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Seconds for a JVM to start, and a job to come to its middle, on a slow machine that does other things, too.
 PATIENCE_S = 400.0
+#: Only the first compiler, and no check of classes from jars: each of these JVMs lives for less than a minute.
+QUICK = SMALL["spark.driver.extraJavaOptions"]
 
 
 class Standalone:
@@ -50,6 +53,8 @@ class Standalone:
             **{name: text for name, text in os.environ.items() if not name.startswith("KWIRE_")},
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_DAEMON_MEMORY": "200m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_LAUNCHER_OPTS": QUICK,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": python,
             "PYTHONPATH": str(packages),
@@ -59,6 +64,8 @@ class Standalone:
     def __enter__(self) -> Standalone:
         words = ["--host", "127.0.0.1", "--port", str(self._master), "--webui-port", str(self._ui)]
         self._stack.callback(end_process, self._java("master", "master.Master", *words))
+        # A worker that does not find its master tries again only after five to fifteen seconds.
+        wait_for(self._master)
         for _ in range(self._count):
             self.start_worker()
         self.wait_for_workers(self._count)
@@ -118,12 +125,29 @@ class Standalone:
         """`spark-submit` of a job of `kwire pipeline`; kwire comes from the wheel alone."""
         script = self.folder / "submit.py"
         script.write_bytes((REPOSITORY / "pipeline/submit.py").read_bytes())
-        settings = {**SMALL, "spark.executor.memory": "500m", "spark.executor.cores": "1"}
+        settings = {
+            **SMALL,
+            "spark.executor.memory": "500m",
+            "spark.executor.cores": "1",
+            "spark.executor.extraJavaOptions": QUICK,
+        }
         options = [f"--conf={name}={text}" for name, text in settings.items()]
         connector = [str(jar) for jar in jars.glob("*.jar") if "scala-library" not in jar.name]
         command = [str(SPARK_HOME / "bin/spark-submit"), "--master", self.url, *options]
         command += ["--jars", ",".join(connector), "--py-files", str(wheel), str(script), *words]
         return Submitted(command, self.environment, self.folder / f"{words[0]}.log")
+
+
+def wait_for(port: int) -> None:
+    """Wait until a server listens at this port."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 class Submitted:

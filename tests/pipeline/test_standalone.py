@@ -87,7 +87,7 @@ def test_archive_has_each_record_once_though_a_worker_is_killed(
     wanted = produce(broker.bootstrap, topic, 3000, partitions=3)
     path = tmp_path / "archive"
     words = ["archive", "-b", broker.bootstrap, f"--topics={topic}", f"--path={path}", "--once"]
-    job = standalone.submit(pure_wheel, connector, *words, "--max-offsets-per-trigger=200")
+    job = standalone.submit(pure_wheel, connector, *words, "--max-offsets-per-trigger=500")
     kill_in_the_middle(standalone, job, lambda: len(list(path.glob("_archive/*[0-9].json"))) >= 2)
     assert digest(archived(path)) == digest(wanted)
     named = {str(path / file.path) for entry in Archive(path).entries() for file in entry.files}
@@ -147,7 +147,7 @@ def test_aggregate_counts_each_record_once_though_a_worker_is_killed(
     store, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
     words = ["aggregate", "metrics", "-b", broker.bootstrap, f"--topics={topic}", "--once"]
     words += [f"--to-parquet={store}", f"--checkpoint-dir={checkpoint}", "--watermark=1h"]
-    job = standalone.submit(pure_wheel, connector, *words, "--max-offsets-per-trigger=300")
+    job = standalone.submit(pure_wheel, connector, *words, "--max-offsets-per-trigger=800")
     commits = checkpoint / "commits"
     kill_in_the_middle(standalone, job, lambda: len(list(commits.glob("[0-9]*"))) >= 1)
     table = pyarrow.dataset.dataset(store / "windows", partitioning="hive").to_table()

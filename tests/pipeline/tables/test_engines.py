@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from importlib.metadata import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -16,10 +13,11 @@ import pytest
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.tables.place import CATALOG, Place
 
-from ...support.broker_process import REPOSITORY
-from ...support.kafka import jars_or_skip
 from ..archive_model import EVENING_MS, archived, digest, records_of
 from .table_model import BOTH, add_batch, follow, options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("key", "value", "partition", "offset", "timestampType", "headers")
 
@@ -71,34 +69,15 @@ def test_duckdb_reads_what_was_archived(path: Path, format: str) -> None:
     assert digest(sorted(records_of("orders", rows))) == digest(archived(path))
 
 
-@pytest.mark.spark
-def test_spark_reads_what_was_archived(path: Path) -> None:
-    """Spark needs Delta's extension from its start on, so this is a Spark of its own, for both."""
-    jars = [str(jar) for jar in jars_or_skip("lakehouse-4.0.0").glob("*.jar")]
-    found = subprocess.run(
-        [sys.executable, "-m", __spec__.name, str(path), *jars],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
-    said = json.loads(found.stdout.splitlines()[-1])
-    wanted = archived(path)
-    assert said["iceberg"] == said["delta"] == [len(wanted), digest(wanted)]
-    place = Place(Archive(path), options_of())
-    table = place.table("iceberg", "orders")
-    table.open(create=False)
-    assert said["offsets"] == [one.properties for one in table.snapshots()]
-    place.close()
+@pytest.fixture
+def lakehouse(spark: SparkSession, path: Path) -> SparkSession:
+    """A session with Delta's extension, which a session needs from its start on, and with Iceberg's catalog.
 
-
-def read_by_spark(path: Path, jars: list[str]) -> dict[str, Any]:
-    """Number and hash of the records in both tables, and what their snapshots say of offsets, as Spark reads them."""
-    from pyspark.sql import DataFrame, SparkSession
+    It shares the Java process of the other tests; `conftest.py` has put the formats' jars there.
+    """
+    from pyspark.sql import SparkSession
 
     settings = {
-        "spark.jars": ",".join(jar for jar in jars if "scala-library" not in jar),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # The name that kwire gives its own catalog.
@@ -110,34 +89,35 @@ def read_by_spark(path: Path, jars: list[str]) -> dict[str, Any]:
         "spark.sql.catalog.kwire.warehouse": str(path),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "900m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    builder = SparkSession.builder.master("local[2]").appName("engines")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    # PySpark's `builder` and `newSession` would keep the extensions of the session that is there.
+    assert spark._jvm is not None and spark._jsc is not None
+    session_class = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
+    return SparkSession(spark.sparkContext, session_class(spark._jsc.sc(), settings))
 
+
+@pytest.mark.spark
+def test_spark_reads_what_was_archived(lakehouse: SparkSession, path: Path) -> None:
     def facts(frame: DataFrame) -> list[Any]:
         rows = [row.asDict(recursive=True) for row in frame.select(*COLUMNS, "timestamp").collect()]
         found = sorted(records_of("orders", rows))
         return [len(found), digest(found)]
 
-    snapshots = spark.sql("SELECT summary FROM kwire.kwire.orders.snapshots ORDER BY committed_at")
-    said = {
-        "iceberg": facts(spark.table("kwire.kwire.orders")),
-        "delta": facts(spark.read.format("delta").load(f"{path}/topic=orders")),
-        "offsets": [
-            {key: value for key, value in row.summary.items() if key.startswith("kwire.")}
-            for row in snapshots.collect()
-        ],
-    }
-    spark.stop()
-    return said
-
-
-if __name__ == "__main__":
-    print(json.dumps(read_by_spark(Path(sys.argv[1]), sys.argv[2:])))
+    wanted = archived(path)
+    for frame in (
+        lakehouse.table("kwire.kwire.orders"),
+        lakehouse.read.format("delta").load(f"{path}/topic=orders"),
+    ):
+        assert facts(frame) == [len(wanted), digest(wanted)]
+    snapshots = lakehouse.sql(
+        "SELECT summary FROM kwire.kwire.orders.snapshots ORDER BY committed_at"
+    )
+    said = [
+        {key: value for key, value in row.summary.items() if key.startswith("kwire.")}
+        for row in snapshots.collect()
+    ]
+    place = Place(Archive(path), options_of())
+    table = place.table("iceberg", "orders")
+    table.open(create=False)
+    assert said == [one.properties for one in table.snapshots()]
+    place.close()

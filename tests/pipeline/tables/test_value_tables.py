@@ -81,6 +81,31 @@ def test_compaction_makes_the_files_of_values_anew(tmp_path: Path, format: str) 
     assert len(rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)) == 4
 
 
+@pytest.mark.parametrize("format", BOTH)
+def test_compaction_does_not_parse_again_what_was_parsed_by_another_schema(
+    tmp_path: Path, format: str
+) -> None:
+    add_batch(tmp_path, 3, values=[b'{"id": 1, "name": "a"}', b"no JSON", b'{"amount": 1.5}'])
+    follow(tmp_path, format, value_schemas=["id INT, name STRING"])
+    # By the next schema, the first record would lose its name, and the last one be a dead letter.
+    given = {"value_schemas": ["id INT NOT NULL, amount DOUBLE"]}
+    add_batch(tmp_path, 2, batch=1, values=[b'{"id": 2, "amount": 2.5}', b'{"id": "x"}'])
+    follow(tmp_path, format, **given)
+    good = [(0, 0, 1, "a", None), (0, 2, None, None, None), (0, 3, 2, None, 2.5)]
+    dead = [(1, b"no JSON"), (4, b'{"id": "x"}')]
+    compacted(tmp_path)
+    assert follow(tmp_path, format, **given) == 3
+    assert values(tmp_path, format) == good
+    # A file of records that the table has and of one that it has not.
+    add_batch(tmp_path, 1, batch=2, values=[b'{"id": 3}'])
+    compacted(tmp_path)
+    assert follow(tmp_path, format, **given) == 3
+    assert values(tmp_path, format) == [*good, (0, 5, 3, None, None)]
+    rows = rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)
+    assert sorted((row["offset"], row["value"]) for row in rows) == dead
+    assert in_table(tmp_path, format) == archived(tmp_path)
+
+
 def test_only_topics_with_a_schema_have_tables_of_values(tmp_path: Path) -> None:
     add_batch(tmp_path, 3, values=VALID)
     add_batch(tmp_path, 3, topic="others", batch=1)
