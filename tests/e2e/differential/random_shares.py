@@ -3,17 +3,24 @@
 The state of the group's partitions is initialized directly, and its members do not join: the leader of a partition does
 not ask who is a member. Locks last longer than a program.
 
-usage: python -m tests.e2e.differential.random_shares [--seeds 1-100] [--steps 60]
+Two moments of Apache Kafka are not kwire's, so they are waited for. A fetch answers before the next one may read the
+partition, and on a busy machine the wait for it is over first: what kwire has delivered and Apache Kafka has not yet is
+fetched from Apache Kafka again, never from kwire. And what a member had is released some time after it has left: a step of
+that kind ends when both have stored the same.
+
+usage: python -m tests.e2e.differential.random_shares [--seeds 1-100] [--steps 60] [--trace FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import json
 import random
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,13 +34,19 @@ from .peer import NODE_ID, Peer
 
 CONFIG = {
     "group.share.partition.max.record.locks": "100",
-    "group.share.record.lock.duration.ms": "60000",
+    "group.share.record.lock.duration.ms": "1800000",
+    "group.share.max.record.lock.duration.ms": "3600000",
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.delivery.count.limit": "5",
+    # The records have old timestamps; each broker would remove them at a time of its own.
+    "log.retention.ms": "-1",
 }
 MEMBERS = 3
-#: How long a broker takes to load a partition, or to release what a member had that has left.
+#: How long a broker takes to load a partition, or to release what a member had that has left; on a busy machine, at most.
 SETTLED_S = 0.3
+PATIENCE_S = 8.0
+#: How often what kwire has delivered is fetched from Apache Kafka.
+FETCHES = 20
 
 Values = dict[str, Any]
 
@@ -127,8 +140,23 @@ class Side:
         return member.client
 
     def play(self, step: Step) -> Any:
-        """Send a step's request; return the answer in comparable form."""
-        return self.plain(getattr(self, f"_{step.kind}")(step))
+        """Send a step's request; return the answer."""
+        return getattr(self, f"_{step.kind}")(step)
+
+    def again(self, step: Step, answer: Any) -> Any:
+        """Fetch once more, and return the answer with what has come now."""
+        more = self.fetch(step.who, step.where, step.more)
+        if more is None or more["error_code"]:
+            return more
+        rows = {row["partition_index"]: row for row in rows_of(answer)}
+        for row in rows_of(more):
+            told = rows.get(row["partition_index"], {})
+            names = ("acknowledge_error_code", "acknowledge_error_message")
+            rows[row["partition_index"]] = row | {
+                name: told[name] for name in names if name in told
+            }
+        topic = {"topic_id": self.topic_id, "partitions": list(rows.values())}
+        return answer | {"responses": [topic]}
 
     def plain(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -210,7 +238,6 @@ class Side:
         answer = self.fetch(step.who, step.where, step.more, epoch=-1)
         self.members[step.who].epoch = 0
         self.members[step.who].held = {where: [] for where in range(self.partitions)}
-        time.sleep(SETTLED_S)
         return answer
 
     def _leave(self, step: Step) -> Any:
@@ -221,7 +248,6 @@ class Side:
         member.client.close()
         member.client = None
         member.epoch = 0
-        time.sleep(SETTLED_S)
         return None
 
     def _delete(self, step: Step) -> Any:
@@ -331,12 +357,30 @@ class Side:
         self.peer.close()
 
 
+def rows_of(answer: Any) -> list[Values]:
+    """The rows of a fetch's partitions."""
+    return [row for topic in answer["responses"] for row in topic["partitions"]]
+
+
+def delivered(answer: Any) -> set[int]:
+    """The partitions of which an answer to a fetch delivers records."""
+    if answer is None or answer["error_code"]:
+        return set()
+    return {row["partition_index"] for row in rows_of(answer) if row["acquired_records"]}
+
+
 class Runs:
-    """Plays programs on two brokers, each with a group of its own."""
+    """Plays programs on two brokers, Apache Kafka and kwire, each with a group of its own.
+
+    Shape: `trace` has the steps of the last program with both answers; `fetched_again` counts fetches from Apache Kafka.
+    """
 
     def __init__(self, brokers: tuple[BrokerProcess, BrokerProcess]) -> None:
         self.brokers = brokers
+        self.trace: list[Values] = []
+        self.fetched_again = 0
         self._number = 0
+        self._threads = ThreadPoolExecutor(len(brokers))
 
     def run(self, steps: Sequence[Step], *, shrink: bool = False) -> str:
         """The first difference, or nothing."""
@@ -358,23 +402,62 @@ class Runs:
 
     def _play(self, steps: Sequence[Step]) -> str:
         self._number += 1
+        self.trace = []
         partitions = 1 + max((step.where for step in steps), default=0)
-        sides = [Side(broker, f"random{self._number}", partitions) for broker in self.brokers]
+        name = f"random{self._number}"
+        sides = list(self._threads.map(lambda broker: Side(broker, name, partitions), self.brokers))
         try:
             for number, step in enumerate(steps):
-                kafka, kwire = (side.play(step) for side in sides)
+                kafka, kwire = self._answers(sides, step)
                 if kafka != kwire:
                     done = "\n".join(
                         f"  {each.kind} {each.who} of {each.where}" for each in steps[: number + 1]
                     )
                     shown = {key: value for key, value in step.more.items() if key != "types"}
                     return f"after\n{done}\n{shown}\nkafka {kafka}\nkwire {kwire}"
-            time.sleep(SETTLED_S)
-            kafka, kwire = (side.stored() for side in sides)
+            kafka, kwire = self._settled(sides)
             return "" if kafka == kwire else f"stored: kafka {kafka}\nkwire {kwire}"
         finally:
             for side in sides:
                 side.end_run()
+
+    def _answers(self, sides: Sequence[Side], step: Step) -> list[Any]:
+        """Play a step on both; wait for what Apache Kafka does later than it answers."""
+        began = time.monotonic()
+        took = []
+
+        def play(side: Side) -> Any:
+            answer = side.play(step)
+            took.append((side.broker.kind, round(time.monotonic() - began, 3)))
+            return answer
+
+        kafka, kwire = self._threads.map(play, sides)
+        again = 0
+        if step.kind in ("fetch", "both"):
+            while delivered(kwire) - delivered(kafka) and again < FETCHES:
+                again += 1
+                kafka = sides[0].again(step, kafka)
+        self.fetched_again += again
+        answers = [side.plain(one) for side, one in zip(sides, (kafka, kwire), strict=True)]
+        row = {"step": step._asdict(), "took_s": took, "again": again, "answers": answers}
+        if step.kind in ("close", "leave"):
+            row["stored"] = self._settled(sides)
+        self.trace.append(row)
+        return answers
+
+    def _settled(self, sides: Sequence[Side]) -> list[Any]:
+        """Wait until both have stored the same, and return what they have."""
+        time.sleep(SETTLED_S)
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            kafka, kwire = (side.stored() for side in sides)
+            if kafka == kwire or time.monotonic() > give_up:
+                return [kafka, kwire]
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
 
 
 def main() -> None:
@@ -383,6 +466,9 @@ def main() -> None:
     parser.add_argument("--seeds", default="1-20")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--shrink", action="store_true")
+    parser.add_argument(
+        "--trace", type=Path, help="where the steps of programs that differ are kept"
+    )
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
     with tempfile.TemporaryDirectory() as folder:
@@ -396,10 +482,16 @@ def main() -> None:
             runs = Runs((kafka, kwire))
             different = 0
             for seed in range(int(first), int(last or first) + 1):
-                found = runs.run(program(seed, options.steps), shrink=options.shrink)
+                steps = program(seed, options.steps)
+                found = runs.run(steps, shrink=options.shrink)
                 different += bool(found)
                 print(f"seed {seed}: {found or 'equal'}", flush=True)
-            print(f"{different} differ")
+                if found and options.trace:
+                    rows = "\n".join(json.dumps(row, default=repr) for row in runs.trace)
+                    (options.trace / f"{seed}.jsonl").write_text(rows)
+                    print(f"seed {seed} once more: {runs.run(steps) or 'equal'}", flush=True)
+            print(f"{different} differ; fetched from Apache Kafka again: {runs.fetched_again}")
+            runs.close()
 
 
 if __name__ == "__main__":

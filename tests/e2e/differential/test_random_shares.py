@@ -27,7 +27,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     kafka = kafka_broker(KAFKA_4, root / "kafka", config=CONFIG | patient)
     kwire = KwireBroker(root / "kwire", config=CONFIG | {"broker.id": str(NODE_ID)})
     with kafka, kwire:
-        yield Runs((kafka, kwire))
+        found = Runs((kafka, kwire))
+        yield found
+        found.close()
 
 
 @pytest.mark.timeout(600)
