@@ -11,7 +11,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars kerberos permissions bench bench-long attack docs compat release clean pipeline-demo
+# Images for containers often set this; then each of the hundreds of Python processes of the tests compiles kwire anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help serve fmt lint check collected test test-long test-pythons e2e golden jars kerberos permissions bench bench-long attack docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested; what needs Java or kcat says so when skipped'
@@ -63,10 +66,15 @@ SAME := --randomly-seed=1
 check: lint
 	@.ci/stage unit $(BIN)/pytest -q $(IN_WORKERS) $(SAME) -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
 
-# One run of pytest, so that its closing line counts everything; it works through the stages unit, slow,
-# clients, java and spark in this order, and tells at the end what each took.
-test: lint jars kerberos
+# What comes before the tests uses both cores. Then one run of pytest, so that its closing line counts everything; it
+# works through the stages unit, slow, clients, java and spark in this order, and tells at the end what each took.
+test:
+	@$(MAKE) --no-print-directory --jobs lint jars kerberos collected
 	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) $(SAME) --durations 15 --durations-min 15 $(ARGS)
+
+# Compiles all tests, which each worker would do otherwise. What cannot be collected is told by the run itself.
+collected: $(READY)
+	@$(BIN)/pytest --collect-only -q -p no:cacheprovider >/dev/null 2>&1 || true
 
 test-long: lint jars kerberos
 	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
@@ -91,9 +99,12 @@ jars:
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage jars compat/java/fetch.sh; fi
 
 # The package gssapi, which is compiled, where that can be done; without it the tests with Kerberos are skipped.
+# It is installed by itself: `.[gssapi]` would build kwire once more.
+GSSAPI = $(BIN)/python -c 'from importlib.metadata import requires; \
+	print(*(each.split(";")[0] for each in requires("kwire") if each.startswith("gssapi")))'
 kerberos: $(READY)
 	@if command -v krb5-config >/dev/null && command -v cc >/dev/null && ! $(BIN)/python -c 'import gssapi' 2>/dev/null; then \
-		.ci/stage kerberos $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gssapi]' \
+		.ci/stage kerberos $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$($(GSSAPI))" \
 		|| echo 'gssapi cannot be compiled here (Debian: python3-dev), so tests with Kerberos are skipped'; fi
 
 # Beside Apache Kafka: the short form in under ten minutes, one with 10,000 partitions and nothing left out in twenty
