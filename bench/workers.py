@@ -1,8 +1,8 @@
 """python -m bench.workers [--workers N] [--rounds N]: one kwire process, several workers, and Apache Kafka 3.9.2.
 
-What `kwire serve --workers` is for: two producers at once. The clients run on the same cores. Prints a table of medians and
-ranges; CPU seconds are those of all processes of a broker. The suite's raw consumers and group members ask one broker only, and
-so cannot be used with several.
+What `kwire serve --workers` is for: two producers at once, and ten consumers that each read a whole topic from the page cache;
+and what it does not change: a rebalance of one group, which has one coordinator. The clients run on the same cores. Prints a
+table of medians and ranges; CPU seconds are those of all processes of a broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kwire.api import ApiKey
 from tests.support.broker_process import KwireBroker, free_port, metadata_answer
 
 from .broker import note
-from .suite import clients, producing
+from .suite import clients, consuming, coordinating, producing
 from .suite.cells import Cell
 from .suite.plan import FORMS, Bench, describe_machine
 from .suite.results import Results
@@ -28,10 +28,15 @@ from .suite.subjects import KAFKA_39, KWIRE, SETTINGS, Subject
 
 Answer = TypeVar("Answer")
 CELL = Cell(client="go", connections=2, batch=16_384, partitions=6)
+READING = consuming.Reading("go", consumers=10)
+MEMBERS = 1000
 #: (kind, case, figure, heading).
 SHOWN = (
     ("produce", CELL.name, "mb_s", "two producers, 16 KiB, acks=all, MB/s"),
     ("produce", CELL.name, "cpu_s_per_gb", "two producers, CPU s/GB"),
+    ("catch-up", READING.name, "mb_s", "ten consumers (franz-go), MB/s of all together"),
+    ("catch-up", READING.name, "cpu_s_per_gb", "ten consumers, CPU s/GB"),
+    ("rebalance", f"{MEMBERS:,} members", "rebalance_ms", f"rebalance of {MEMBERS:,} members, ms"),
 )
 
 
@@ -113,6 +118,8 @@ def measure(bench: Bench) -> None:
             number,
             lambda subject=subject: producing.produce_once(bench, subject, CELL, records, payloads),  # type: ignore[misc]
         )
+    consuming.catch_up(bench, (READING,))
+    coordinating.rebalance(bench)
 
 
 def main() -> None:
@@ -128,7 +135,7 @@ def main() -> None:
         form = replace(
             form,
             rounds=options.rounds,
-            members=(1000,),
+            members=(MEMBERS,),
             all_cells=True,
             produce_s=6.0,
             budget_s=1e6,

@@ -104,8 +104,12 @@ func consumers(arguments []string) (map[string]any, error) {
 	count := flags.Int("members", 100, "")
 	rounds := flags.Int("rounds", 5, "rebalances")
 	_ = flags.Parse(arguments)
+	address, err := coordinator(*brokers, *name)
+	if err != nil {
+		return nil, err
+	}
 	open := func(number int) (*consumer, error) {
-		connection, err := dial(*brokers)
+		connection, err := dial(address)
 		id := fmt.Sprintf("member-%06d", number)
 		return &consumer{conn: connection, group: *name, id: id, topic: *topic}, err
 	}
@@ -115,9 +119,6 @@ func consumers(arguments []string) (map[string]any, error) {
 		if all[i], err = open(i); err != nil {
 			return nil, err
 		}
-	}
-	if err := awaitCoordinator(all[0].conn, *name); err != nil {
-		return nil, err
 	}
 	begin := time.Now()
 	failures := make(chan error, len(all))

@@ -197,16 +197,17 @@ func members(arguments []string) (map[string]any, error) {
 	count := flags.Int("members", 100, "")
 	rounds := flags.Int("rounds", 5, "rebalances")
 	_ = flags.Parse(arguments)
+	address, err := coordinator(*brokers, *name)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]*member, *count)
 	for i := range all {
-		connection, err := dial(*brokers)
+		connection, err := dial(address)
 		if err != nil {
 			return nil, err
 		}
 		all[i] = &member{conn: connection, group: *name}
-	}
-	if err := awaitCoordinator(all[0].conn, *name); err != nil {
-		return nil, err
 	}
 	synced, done := make([]atomic.Int64, 100_000), make(chan struct{})
 	begin := time.Now()

@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,21 +163,26 @@ func metadata(arguments []string) (map[string]any, error) {
 	})
 }
 
-// awaitCoordinator asks who coordinates a group, which makes the broker create the topic of offsets.
-func awaitCoordinator(c *conn, group string) error {
+// coordinator returns the address of a group's coordinator; asking makes the broker create the topic of offsets.
+func coordinator(address, group string) (string, error) {
+	c, err := dial(address)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(50 * time.Millisecond) {
 		request := kmsg.NewFindCoordinatorRequest()
 		request.Version = 2
 		request.CoordinatorKey = group
 		answer, err := c.ask(&request)
 		if err != nil {
-			return err
+			return "", err
 		}
-		if answer.(*kmsg.FindCoordinatorResponse).ErrorCode == 0 {
-			return nil
+		if found := answer.(*kmsg.FindCoordinatorResponse); found.ErrorCode == 0 {
+			return net.JoinHostPort(found.Host, strconv.Itoa(int(found.Port))), nil
 		}
 	}
-	return errors.New("no coordinator")
+	return "", errors.New("no coordinator")
 }
 
 // commits commits an offset for one group after the other.
@@ -187,11 +194,7 @@ func commits(arguments []string) (map[string]any, error) {
 	connections := flags.Int("connections", 4, "")
 	seconds := flags.Float64("seconds", 3, "")
 	_ = flags.Parse(arguments)
-	asker, err := dial(*brokers)
-	if err != nil {
-		return nil, err
-	}
-	if err := awaitCoordinator(asker, "group-0"); err != nil {
+	if _, err := coordinator(*brokers, "group-0"); err != nil {
 		return nil, err
 	}
 	giveUp := time.Now().Add(time.Minute)

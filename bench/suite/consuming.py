@@ -99,12 +99,16 @@ def fill(bench: Bench, subject: Subject, batch: int, records: int) -> str:
     return topic
 
 
-def catch_up(bench: Bench) -> None:
-    """Measure every way to read existing records."""
+def readings_of(bench: Bench) -> tuple[Reading, ...]:
+    """The ways to read of this form."""
+    return (LONG if bench.form.all_cells else SHORT) + (COLD if bench.form.cold else ())
+
+
+def catch_up(bench: Bench, readings: tuple[Reading, ...] | None = None) -> None:
+    """Measure every way to read existing records, or those that are given."""
     records = int(bench.form.consume_gb * 1e9 / RECORD)
-    readings = LONG if bench.form.all_cells else SHORT
-    if bench.form.cold:
-        readings += COLD
+    if readings is None:
+        readings = readings_of(bench)
     for batch in sorted({reading.batch for reading in readings}):
         topics = {s.name: fill(bench, s, batch, records) for _, s in bench.in_turn(1)}
         for number in range(bench.form.rounds):
