@@ -26,6 +26,7 @@ from kwire.records.compression import Codec
 from kwire.records.layout import INT64, MAX_TIMESTAMP_AT
 from server.handlers.list_offsets import list_offsets, offset_for_leader_epoch
 from server.workers import TookTooLong
+from tests.support.cpu_time import cpu_time
 from tests.support.replicas import NOW, Replicas, batch, topic_image
 from tests.support.transactions import transactional
 from tests.support.waiting import InThisProcess
@@ -431,14 +432,13 @@ def test_partition_that_went_during_its_search_is_missing(
 def test_lying_batch_of_64_megabytes_costs_the_loop_little(
     room: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spent = []
-
     async def in_worker(*_: Any) -> Any:
-        spent.append(time.process_time() - began)
+        taken.add(time.process_time() - began)
 
     monkeypatch.setattr(room.executor, "in_worker", in_worker)
     room.create("a")
     room.append_unread("a", lying(64 << 20))
-    began = time.process_time()
-    asyncio.run(later(room, NOW + 500))
-    assert spent[0] < 0.05
+    with cpu_time() as taken:
+        began = time.process_time()
+        asyncio.run(later(room, NOW + 500))
+    assert taken.longest_s < 0.05

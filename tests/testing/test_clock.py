@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from kwire.errors import ErrorCode
 from kwire.testing import Broker, Exchange, SecureBroker
 from kwire.testing.durations import to_ms
 from kwire.testing.loop import ControlledLoop
+from tests.support.cpu_time import cpu_time
 
 from .clients import consumer, polling, producer, read, send, set_quota
 
@@ -37,11 +37,11 @@ def test_week_of_retention_passes_in_under_a_second_of_cpu(broker: Broker) -> No
         topic.produce("x" * 600, timestamp=now - day * DAY_MS + 60_000)
     assert [record.offset for record in topic.consume()] == [0, 1, 2, 3, 4, 5, 6]
     kept = []
-    began = time.process_time()
-    for _ in range(7):
-        broker.clock.advance("1d")
-        kept.append([record.offset for record in topic.consume()])
-    assert time.process_time() - began < 1
+    with cpu_time() as taken:
+        for _ in range(7):
+            broker.clock.advance("1d")
+            kept.append([record.offset for record in topic.consume()])
+    assert taken.seconds < 1
     assert kept == [list(range(day, 7)) for day in range(1, 8)]
 
 
@@ -67,12 +67,12 @@ def test_session_timeout_removes_a_member(broker: Broker) -> None:
         broker.wait_for_group("g", members=1)
         with broker.clock.freeze(), broker.fault("Heartbeat", close=True) as fault:
             broker.wait_for(lambda: fault.hits)
-            began = time.process_time()
-            broker.clock.advance("44s")
-            assert len(broker.group("g").members) == 1
-            broker.clock.advance("2s")
-            assert broker.group("g").state == "Empty"
-            assert time.process_time() - began < 1
+            with cpu_time() as taken:
+                broker.clock.advance("44s")
+                assert len(broker.group("g").members) == 1
+                broker.clock.advance("2s")
+                assert broker.group("g").state == "Empty"
+            assert taken.seconds < 1
         topic.produce("2")
         assert read(client, 1) == [b"2"]  # it has joined again
 
@@ -99,14 +99,14 @@ def test_transaction_timeout_of_15_minutes_aborts(broker: Broker) -> None:
     client.begin_transaction()
     client.produce(topic, b"lost")
     client.flush(10)
-    began = time.process_time()
-    broker.clock.advance("14min")
-    topic.produce("behind it")
-    assert topic.consume(read_committed=True) == []
-    broker.clock.advance("2min")
-    values = [record.value for record in topic.consume(1, read_committed=True)]
+    with cpu_time() as taken:
+        broker.clock.advance("14min")
+        topic.produce("behind it")
+        assert topic.consume(read_committed=True) == []
+        broker.clock.advance("2min")
+        values = [record.value for record in topic.consume(1, read_committed=True)]
     assert values == [b"behind it"]
-    assert time.process_time() - began < 1
+    assert taken.seconds < 1
     with pytest.raises(KafkaException):
         client.commit_transaction(10)
 

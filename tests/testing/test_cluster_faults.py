@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kwire.testing import Broker, Cluster
+from tests.support.cpu_time import cpu_time
 
 from .clients import consumer, polling, producer, read, send
 
@@ -150,9 +150,9 @@ def test_week_of_retention_passes_in_a_cluster_whose_replicas_stay_in_sync(
 ) -> None:
     topic = cluster.topic(configs={"retention.ms": 7 * 86_400_000})
     send(producer(cluster.bootstrap_servers, acks="all"), topic)
-    began = time.process_time()
-    cluster.clock.advance("8d")
-    assert time.process_time() - began < 10
+    with cpu_time() as taken:
+        cluster.clock.advance("8d")
+    assert taken.seconds < 10
     assert topic.start_offset() == 1
     assert cluster.in_sync(topic) == (1, 2, 3)
     send(producer(cluster.bootstrap_servers, acks="all"), topic)

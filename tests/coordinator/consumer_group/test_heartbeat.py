@@ -6,7 +6,6 @@ their docstrings name.
 
 from __future__ import annotations
 
-from time import process_time
 from typing import Any
 
 import pytest
@@ -39,6 +38,7 @@ from tests.coordinator.consumer_group.group_machine import (
     topic_id,
 )
 from tests.coordinator.machine import GROUP
+from tests.support.cpu_time import cpu_time
 
 ALL = {"foo": [0, 1, 2, 3, 4, 5]}
 
@@ -521,9 +521,9 @@ def test_a_large_target_is_made_in_many_steps() -> None:
     machine.hold_effects = True
     machine.beat("new", 0)
     (effect,) = machine.effects
-    began = process_time()
-    assert sum(1 for _ in effect.steps) > 5_000
-    assert process_time() - began < 2
+    with cpu_time() as taken:
+        assert sum(1 for _ in effect.steps) > 5_000
+    assert taken.seconds < 2
 
 
 def test_ten_thousand_names_take_little() -> None:
@@ -807,7 +807,7 @@ def test_a_target_of_a_deleted_group_is_not_given_to_the_next_of_its_name(
 def test_an_expression_that_takes_long_to_compile_is_refused_before(
     machine: ConsumerMachine, regex: str, error: ErrorCode
 ) -> None:
-    began = process_time()
-    answer = machine.beat("m1", 0, subscribed_topic_names=None, subscribed_topic_regex=regex)
+    with cpu_time() as taken:
+        answer = machine.beat("m1", 0, subscribed_topic_names=None, subscribed_topic_regex=regex)
     assert answer.error_code == error
-    assert process_time() - began < 0.2
+    assert taken.seconds < 0.2
