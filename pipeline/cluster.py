@@ -107,20 +107,27 @@ class Cluster:
 
         Topics that do not exist are left out; before Kafka 2.8 brokers have no ids, and the result is empty.
         """
-        names = list(topics)
-        if not names:
-            return {}
+        left = list(dict.fromkeys(topics))
         found = {}
-        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=PATIENCE)
-        for name, answer in answers.items():
-            try:
-                text = id_text(answer.result().topic_id)
-            except KafkaException as error:
-                if error.args[0].code() > 0:
-                    continue  # a broker answered that it has no such topic, or not for us
-                raise Problem(f"cannot ask for the id of topic {name}: {reason(error)}") from error
-            if text is not None:
-                found[name] = text
+        began = time.monotonic()
+        while left:
+            answers = self._admin.describe_topics(TopicCollection(left), request_timeout=PATIENCE)
+            for name, answer in answers.items():
+                try:
+                    text = id_text(answer.result().topic_id)
+                except KafkaException as error:
+                    if error.args[0].code() <= 0:
+                        # A broker that ends before it answers may be back at once.
+                        if _is_final(error) or time.monotonic() - began > PATIENCE:
+                            raise Problem(
+                                f"cannot ask for the id of topic {name}: {reason(error)}"
+                            ) from error
+                        continue
+                    text = None  # it has no such topic, or not for us
+                left.remove(name)
+                if text is not None:
+                    found[name] = text
+            time.sleep(AGAIN_S if left else 0)
         return found
 
     def ends(self, topics: Mapping[str, int], *, read_committed: bool = False) -> Offsets:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Uuid
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
 
 from kwire.pipeline.archive_checks import Checks
 from kwire.pipeline.checkpoints import Checkpoint
@@ -66,6 +68,39 @@ def test_broker_tells_ids_of_topics_that_are_there(broker: BrokerProcess, topic:
     text = (broker.log_dir / f"{topic}-0" / "partition.metadata").read_text()
     with Cluster(broker.bootstrap) as cluster:
         assert cluster.topic_ids([topic, f"{topic}-absent"]) == {topic: text.split("topic_id: ")[1]}
+
+
+class DyingAdmin:
+    """A client whose answers are lost, or are these errors, before it has one; without errors left it knows every topic."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors = list(errors)
+        self.asked: list[set[str]] = []
+
+    def describe_topics(self, topics: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        names = topics.topic_names
+        self.asked.append(set(names))
+        answers: dict[str, Future[Any]] = {name: Future() for name in names}
+        for name, answer in answers.items():
+            if name != "quick" and self.errors:
+                answer.set_exception(KafkaException(KafkaError(self.errors.pop(0))))
+            else:
+                answer.set_result(SimpleNamespace(topic_id=Uuid(0, 1)))
+        return answers
+
+
+def test_ids_are_asked_for_again_if_the_broker_goes_away_before_it_answers() -> None:
+    cluster = Cluster("127.0.0.1:1")
+    admin = DyingAdmin(KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
+    cluster._admin = admin
+    assert cluster.topic_ids(["quick", "slow"]).keys() == {"quick", "slow"}
+    assert admin.asked == [{"quick", "slow"}, {"slow"}, {"slow"}]
+    # No such topic is an answer.
+    cluster._admin = DyingAdmin(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert not cluster.topic_ids(["gone"])
+    cluster._admin = DyingAdmin(KafkaError._AUTHENTICATION)
+    with pytest.raises(Problem, match="cannot ask for the id of topic orders"):
+        cluster.topic_ids(["orders"])
 
 
 def test_archive_keeps_ids_through_commits_and_snapshots(archive: Archive) -> None:
