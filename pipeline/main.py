@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .interrupts import Interrupts
-from .problems import Problem, WrongCall, explain
+from .problems import Problem, WrongCall, explain, unknown
 from .spark_log import SparkLog
 
 #: Job -> its description in `kwire pipeline --help`. A job is a module; its options are another, which needs no Spark.
@@ -29,9 +29,16 @@ SPARK = ("pyspark", "pyarrow", "confluent_kafka")
 NEEDED = {"status": ("confluent_kafka",)}
 
 
+class _Parser(ArgumentParser):
+    """Says in one line what is wrong, without the list of all options above it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"kwire pipeline: {message} (see {self.prog} --help)\n")
+
+
 def make_parser(chosen: str | None) -> ArgumentParser:
     """The parser of all jobs, with the arguments of the chosen one only."""
-    parser = ArgumentParser(
+    parser = _Parser(
         prog="kwire pipeline",
         description="Move data through a cluster with Spark.",
         epilog="Options of a job can also be given in a TOML file: kwire pipeline --config FILE JOB ...",
@@ -126,10 +133,7 @@ def _failed(job: str, error: Exception, log: SparkLog) -> int:
     """Say why a job failed, and where the rest is written."""
     message = str(error) if isinstance(error, Problem) else explain(error)
     if message is None:
-        first = str(error).strip().splitlines() or [""]
-        message = (
-            f"{job} failed, for a reason that it does not know: {type(error).__name__}: {first[0]}"
-        )
+        message = f"{job} failed, for a reason that it does not know: {unknown(error)}"
         log.add(error)
     elif log.kept() is not None:
         log.add(error)

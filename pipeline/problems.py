@@ -88,6 +88,11 @@ KNOWN: tuple[tuple[str, str], ...] = (
         "Spark's Java process has ended, perhaps killed or for lack of memory; nothing is lost: run the same command again",
     ),
     (
+        r"(spark\.[\w.]+) should be (\w+), but was ([^\n]+)",
+        "--conf {0}={2}: the value must be of type {1}",
+    ),
+    (r"\[INVALID_CONF_VALUE[^\]]*\] ([^\n]+?)(?: SQLSTATE[^\n]*)?(?:\n|$)", "--conf: {0}"),
+    (
         r"KafkaException: Failed to (?:construct kafka consumer|create new KafkaAdminClient)",
         "the Kafka client of Spark does not accept the given --client-property settings",
     ),
@@ -104,6 +109,13 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None
+
+
+def unknown(error: BaseException) -> str:
+    """One line for an error that `explain` does not know: its innermost cause."""
+    causes = re.findall(r"^Caused by: ([^\n]+)", whole_text(error), re.MULTILINE)
+    first = str(error).strip().splitlines() or [""]
+    return causes[-1] if causes else f"{type(error).__name__}: {first[0]}"
 
 
 #: What the start of Spark writes before it fails -> our message.
@@ -125,6 +137,11 @@ START: tuple[tuple[str, str], ...] = (
         r"(?:Invalid (?:maximum|initial) heap size|Unrecognized (?:VM )?option):? ?([^\n]*)",
         "Java does not start: {0}",
     ),
+    (
+        r"(\S*)/bin/java: No such file",
+        "Spark needs Java 17, and JAVA_HOME is {0}, where there is none",
+    ),
+    (r"Error occurred during initialization of VM\s+([^\n]+)", "Java does not start: {0}"),
     (
         r"JAVA_HOME is not set|java: (?:command )?not found",
         "Spark needs Java 17, and there is none: install it, or set JAVA_HOME",

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from . import worker_daemon
 from .client_settings import for_java
 from .problems import Problem, WrongCall, explain_start
-from .spark_log import STANDARD_ERROR, standard_error_in
+from .spark_log import STANDARD_ERROR, output_in
 
 #: Connector and Spark must be of the same version.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -79,7 +79,7 @@ def _started(builder: SparkSession.Builder, options: Namespace, *, submitted: bo
         raise Problem(explain_start("JAVA_HOME is not set"))
     before = Path(log).stat().st_size if log is not None and Path(log).exists() else 0
     try:
-        with standard_error_in(log):
+        with output_in(log):
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":

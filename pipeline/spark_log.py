@@ -73,18 +73,24 @@ class SparkLog:
 
 
 @contextmanager
-def standard_error_in(path: str | Path | None) -> Iterator[None]:
-    """Processes that are started in the block write their standard error to the end of a file; None changes nothing."""
+def output_in(path: str | Path | None) -> Iterator[None]:
+    """Processes that are started in the block write standard output and error to the end of a file; None changes nothing.
+
+    Java says on standard output why it does not start with a certain amount of memory.
+    """
     if path is None:
         yield
         return
+    sys.stdout.flush()
     sys.stderr.flush()
-    ours = os.dup(2)
+    ours = [(number, os.dup(number)) for number in (1, 2)]
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(file, 2)
+    for number, _ in ours:
+        os.dup2(file, number)
     os.close(file)
     try:
         yield
     finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+        for number, copy in ours:
+            os.dup2(copy, number)
+            os.close(copy)

@@ -21,7 +21,7 @@ from kwire.pipeline.group_offsets import GroupOffsets
 from kwire.pipeline.interrupts import LOGGERS
 from kwire.pipeline.main import main
 from kwire.pipeline.offsets import Offsets, kafka_offsets
-from kwire.pipeline.problems import Problem, explain
+from kwire.pipeline.problems import Problem, explain, unknown
 from kwire.pipeline.progress import lag_words, line
 
 from ..support.broker_process import free_port
@@ -122,6 +122,14 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
             "[STREAM_FAILED] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST",
             "did not start within Spark's ten seconds",
         ),
+        (
+            "Caused by: java.lang.IllegalArgumentException: spark.sql.x should be int, but was none\n\tat a",
+            "--conf spark.sql.x=none: the value must be of type int",
+        ),
+        (
+            "[INVALID_CONF_VALUE.TIME_ZONE] The value 'X' in the config \"spark.z\" is invalid. SQLSTATE: 22",
+            """--conf: The value 'X' in the config "spark.z" is invalid.""",
+        ),
     ],
 )
 def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:
@@ -139,8 +147,12 @@ def test_address_where_nobody_listens_is_told_at_once() -> None:
         assert refused(f"{nobody},127.0.0.1:{listening.getsockname()[1]}") is None
 
 
-def test_error_nobody_knows_is_left_to_be_shown_whole() -> None:
-    assert explain(RuntimeError("NullPointerException")) is None
+def test_error_nobody_knows_is_left_to_be_shown_whole_below_its_innermost_cause() -> None:
+    error = RuntimeError("Error while instantiating\n\tat a.b")
+    assert explain(error) is None
+    assert unknown(error) == "RuntimeError: Error while instantiating"
+    error.__cause__ = RuntimeError("x: y\nCaused by: z: outer\n\tat c\nCaused by: z: inner\n\tat d")
+    assert unknown(error) == "z: inner"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -12,7 +12,7 @@ import pytest
 from kwire.pipeline import main as module
 from kwire.pipeline.main import JOBS, main
 from kwire.pipeline.problems import Problem, explain_start
-from kwire.pipeline.spark_log import SparkLog, standard_error_in
+from kwire.pipeline.spark_log import SparkLog, output_in
 
 #: Runs the program without the packages of `.[spark]`.
 BARE = """
@@ -79,10 +79,21 @@ def test_wrong_call_ends_with_2_before_anything_is_asked(
     assert line.startswith("kwire pipeline: ")
 
 
+def test_options_the_parser_refuses_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["archive", "--path=p", "--topics=t", "--once", "--compact"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kwire pipeline: argument --compact: not allowed with")
+    assert line.endswith("(see kwire pipeline archive --help)")
+
+
 def _running(monkeypatch: pytest.MonkeyPatch, error: Exception | None, says: str = "") -> None:
     def run(options: object) -> int:
-        with standard_error_in(options.spark_log):  # type: ignore[attr-defined]
-            subprocess.run(["sh", "-c", f"printf '%s' '{says}' >&2"], check=True)
+        with output_in(options.spark_log):  # type: ignore[attr-defined]
+            subprocess.run(
+                ["sh", "-c", f"printf '%s' '{says[:4]}'; printf '%s' '{says[4:]}' >&2"], check=True
+            )
         if error is not None:
             raise error
         return 0
@@ -96,7 +107,7 @@ def test_what_java_says_is_hidden_and_dropped_if_all_went_well(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     _running(monkeypatch, None, "WARNING: incubator")
     assert main(["audit"]) == 0
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
     # Asked for: a file of the user's stays.
     assert main(["audit", f"--spark-log={tmp_path}/mine"]) == 0
@@ -139,6 +150,11 @@ def test_log_on_standard_error_has_no_file() -> None:
         ("JAVA_HOME is not set\n", "Spark needs Java 17"),
         ("x has been compiled by a more recent version of the Java Runtime", "Java 17 or newer"),
         (":: org.apache#x;4.0.0: not found\nunresolved dependency: x", "cannot be fetched from"),
+        ("spark-class: line 1: /no/bin/java: No such file or directory", "JAVA_HOME is /no, where"),
+        (
+            "Error occurred during initialization of VM\nToo small maximum heap",
+            "start: Too small maximum heap",
+        ),
         ("Error: Invalid maximum heap size: -Xmxbig\n", "Java does not start: -Xmxbig"),
         ("Exception in thread main java.lang.Foo: no bar\n at x", "Spark does not start: no bar"),
         ("", "Spark does not start"),
