@@ -14,7 +14,7 @@ RUN_READY := $(VENV)/.ready-to-serve
 # Images for containers often set this; then each of the hundreds of Python processes of the tests compiles kwire anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve fmt lint check collected test test-long test-pythons e2e golden jars kerberos permissions bench bench-long attack docs compat release clean pipeline-demo
+.PHONY: help serve fmt lint check collected test test-long test-pythons e2e golden jars archives kerberos permissions bench bench-long attack docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested; what needs Java or kcat says so when skipped'
@@ -69,7 +69,7 @@ check: lint
 # What comes before the tests uses both cores. Then one run of pytest, so that its closing line counts everything; it
 # works through the stages unit, slow, clients, java and spark in this order, and tells at the end what each took.
 test:
-	@$(MAKE) --no-print-directory --jobs lint jars kerberos collected
+	@$(MAKE) --no-print-directory --jobs lint archives kerberos collected
 	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) $(SAME) --durations 15 --durations-min 15 $(ARGS)
 
 # Compiles all tests, which each worker would do otherwise. What cannot be collected is told by the run itself.
@@ -97,6 +97,10 @@ golden: $(READY)
 # Apache Kafka's and ZooKeeper's jars, by Maven; without Java the tests that need them are skipped.
 jars:
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage jars compat/java/fetch.sh; fi
+
+# Archives of classes, from which the brokers of tests start sooner; they are the tests' own, and nobody needs them.
+archives: jars $(READY)
+	@if [ -d compat/java/target ]; then .ci/stage archives $(BIN)/python -m tests.support.class_archives; fi
 
 # The package gssapi, which is compiled, where that can be done; without it the tests with Kerberos are skipped.
 # It is installed by itself: `.[gssapi]` would build kwire once more.

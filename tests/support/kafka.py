@@ -25,6 +25,7 @@ from .broker_process import (
     end_process,
     free_port,
 )
+from .class_archives import BROKER, ZOOKEEPER, flags_for, jars_in
 
 JAVA_ROOM = REPOSITORY / "compat" / "java"
 KAFKA_3 = "3.9.2"
@@ -72,17 +73,26 @@ def jars_or_skip(name: str) -> Path:
 
 
 def java_command(
-    version: str, *, flags: tuple[str, ...] = QUICK_JVM, room: str = "kafka"
+    version: str,
+    *,
+    flags: tuple[str, ...] = QUICK_JVM,
+    room: str = "kafka",
+    archive: str = BROKER,
 ) -> list[str]:
     """Return `java`, its flags and the class path of one Apache Kafka release.
 
     Shape: room is `kafka` (the broker and its tools) or `apps` (Streams, Connect, MirrorMaker 2).
     """
     jars = jars_or_skip(f"{room}-{version}")
-    # The folder with the logging settings comes first, so that it takes precedence over any in a
-    # jar.
-    class_path = f"{JAVA_ROOM / 'logging'}:{jars}/*"
-    return ["java", *flags, "-Djava.awt.headless=true", "-cp", class_path]
+    quick = flags[: len(QUICK_JVM)] == QUICK_JVM
+    recorded = any(each.startswith("-XX:ArchiveClassesAtExit") for each in flags)
+    archived = flags_for(jars, archive) if quick and not recorded else ()
+    logging = (
+        f"-Dlog4j.configuration=file:{JAVA_ROOM}/logging/log4j.properties",
+        f"-Dlog4j2.configurationFile={JAVA_ROOM}/logging/log4j2.properties",
+    )
+    class_path = ":".join(map(str, jars_in(jars)))
+    return ["java", *flags, *archived, *logging, "-Djava.awt.headless=true", "-cp", class_path]
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
@@ -98,6 +108,7 @@ class ZooKeeperProcess:
         self.directory = directory
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self.jvm: tuple[str, ...] = (*QUICK_JVM, "-Xmx128m")
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -117,7 +128,7 @@ class ZooKeeperProcess:
         }
         path = write_properties(self.directory / "zookeeper.properties", settings)
         command = [
-            *java_command(KAFKA_3, flags=(*QUICK_JVM, "-Xmx128m")),
+            *java_command(KAFKA_3, flags=self.jvm, archive=ZOOKEEPER),
             *("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(path)),
         ]
         with (self.directory / "zookeeper.log").open("ab") as log:

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from .class_archives import ZOOKEEPER, flags_for
+from .kafka import QUICK_JVM
+
 JAVA = Path(__file__).parents[2] / "compat" / "java"
 RELEASE = "kafka-3.9.2"
 SASL_PROVIDER = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
@@ -81,9 +84,9 @@ class ZooKeeperServer:
             flags = [f"-Djava.security.auth.login.config={logins}"]
         command = [
             "java",
+            *QUICK_JVM,
             "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *flags_for(JAVA / "target" / RELEASE, ZOOKEEPER),
             "-Dzookeeper.fsync.warningthresholdms=1000",
             *flags,
             "-cp",
