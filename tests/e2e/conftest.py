@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from ..support.broker_process import BrokerProcess, KwireBroker
+from ..support.broker_process import REPOSITORY, BrokerProcess, KwireBroker
 from ..support.kafka import kafka_broker
 from ..support.secured import Secured
 
@@ -113,6 +113,11 @@ def client_version(client: str) -> str:
         return found[1] if found else "absent"
     if " " in client:  # "java-tools 3.9.2"
         return client.split(" ", 1)[1]
+    if client == "franz-go":
+        found = re.search(
+            r"twmb/franz-go v(\S+)", (REPOSITORY / "compat/franz-go/go.mod").read_text()
+        )
+        return found[1] if found else "absent"
     if client == "spark":
         return "4.0.0"
     return importlib.metadata.version(client)

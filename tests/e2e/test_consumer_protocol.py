@@ -55,6 +55,7 @@ def test_members_share_the_partitions_and_inherit_them(
     first.close()
 
 
+@compat("confluent-kafka", "groups: consumer protocol: commit and resume")
 def test_offsets_are_committed_with_the_members_epoch_and_read_by_the_next(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
@@ -71,6 +72,7 @@ def test_offsets_are_committed_with_the_members_epoch_and_read_by_the_next(
     second.close()
 
 
+@compat("confluent-kafka", "groups: consumer protocol: regex subscription")
 def test_a_regular_expression_is_resolved_by_the_broker_and_again_for_new_topics(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_regular_expression_is_resolved_by_the_broker_and_again_for_new_topics
     one.close()
 
 
+@compat("confluent-kafka", "groups: consumer protocol: listed and described")
 def test_a_group_is_listed_and_described_as_one_of_the_consumer_protocol(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
@@ -108,6 +111,7 @@ def test_a_group_is_listed_and_described_as_one_of_the_consumer_protocol(
     one.close()
 
 
+@compat("confluent-kafka", "groups: change of protocol")
 def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_reads(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_reads(
     third.close()
 
 
+@compat("confluent-kafka", "groups: consumer protocol: with ZooKeeper")
 def test_with_zookeeper_brokers_of_kwire_serve_them_and_another_takes_over(tmp_path: Path) -> None:
     """Apache Kafka has no consumer groups with ZooKeeper."""
     # The member that leaves while its coordinator is dead stays until its session ends.

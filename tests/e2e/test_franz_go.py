@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..support.broker_process import BrokerProcess, KwireBroker
 
+compat = pytest.mark.compat
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
@@ -129,6 +130,14 @@ def create(broker: BrokerProcess, topic: str, partitions: int = PARTITIONS) -> N
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
 
+def send(broker: BrokerProcess, topic: str, count: int) -> None:
+    """Send the numbers of the offsets to partition 0."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, str(number), partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+
+
 class Load:
     """A producer that goes on until it is ended; each record has a number of its own."""
 
@@ -191,6 +200,7 @@ def check_order(*members: Member) -> None:
             at[topic, partition] = offset
 
 
+@compat("franz-go", "groups: rebalances under load")
 def test_members_come_and_go_under_load_and_each_record_is_read_once(
     broker: BrokerProcess, start: Start
 ) -> None:
@@ -208,28 +218,47 @@ def test_members_come_and_go_under_load_and_each_record_is_read_once(
     assert read_by(*members) == Counter(values)
 
 
+@compat("franz-go", "groups: regex subscription")
 def test_a_regular_expression_follows_new_topics(broker: BrokerProcess, start: Start) -> None:
     create(broker, "a-1", 1)
-    member = start("a-.*", "-regex")
-    wait_until(lambda: member.owned == {("a-1", 0)}, "the first topic")
-    create(broker, "a-2", 1)
+    create(broker, "other-a-1", 1)
+    member = start("^a-.*", "-regex")
+    wait_until(lambda: member.owned, "the first topic")
     create(broker, "other", 1)
-    wait_until(lambda: member.owned == {("a-1", 0), ("a-2", 0)}, "the second topic")
+    create(broker, "a-2", 1)
+    wait_until(lambda: len(member.owned) > 1, "the second topic")
+    assert member.owned == {("a-1", 0), ("a-2", 0)}
+    assert member.taken == []
+    for topic in ("a-1", "a-2", "other"):
+        send(broker, topic, 3)
+    wait_until(lambda: len(member.records) >= 6, "the records of both")
+    member.leave()
+    expected = [(topic, 0, offset, str(offset)) for topic in ("a-1", "a-2") for offset in range(3)]
+    assert sorted(member.records) == expected
 
 
+@compat("franz-go", "groups: static membership")
 @pytest.mark.parametrize("broker", [6_000], indirect=True)
 def test_a_static_member_comes_back_when_its_session_has_ended(
     broker: BrokerProcess, start: Start
 ) -> None:
     """franz-go 1.22.2 leaves without its instance id, which Apache Kafka refuses, too (compat/franz-go/FINDINGS.md)."""
     create(broker, "t")
+    load = Load(broker, "t")
     first, second = start("t", "-instance=one"), start("t", "-instance=two")
     wait_until(lambda: owners(first, second) == [3, 3], "two share")
     second.leave()
     again = start("t", "-instance=two")
     wait_until(lambda: owners(first, again) == [3, 3], "two share again")
+    values = load.end()
+    members = first, second, again
+    wait_until(lambda: len(read_by(*members)) == len(values), "all is read")
+    assert read_by(*members) == Counter(values)
+    assert again.records
+    check_order(*members)
 
 
+@compat("franz-go", "groups: change of protocol, in order")
 def test_a_group_changes_its_protocol_under_load_and_each_record_is_read_once(
     broker: BrokerProcess, start: Start
 ) -> None:
@@ -250,9 +279,14 @@ def test_a_group_changes_its_protocol_under_load_and_each_record_is_read_once(
     assert read_by(*everyone) == Counter(values)
 
 
+@compat("franz-go", "groups: members and broker killed")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("broker", [6_000], indirect=True)
-@pytest.mark.parametrize("options", [(), ("-classic",), ("-instance",)], ids=lambda each: str(each))
+@pytest.mark.parametrize(
+    "options",
+    [(), ("-classic",), ("-instance",)],
+    ids=["consumer", "classic", "static"],
+)
 def test_members_and_the_broker_are_killed_and_nothing_is_left_out(
     broker: BrokerProcess, start: Start, options: tuple[str, ...]
 ) -> None:

@@ -22,6 +22,11 @@ from tests.support.wire_client import WireClient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.timeout(300)]
 
+
+def compat(feature: str) -> pytest.MarkDecorator:
+    return pytest.mark.compat(f"java-clients {KAFKA_4}", f"share groups: {feature}")
+
+
 GROUP_TYPE = 32
 #: Locks of killed members end soon.
 SETTINGS: Mapping[str, str] = {
@@ -130,6 +135,7 @@ def offsets(count: int) -> set[tuple[int, int]]:
     return {(number % 2, number // 2) for number in range(count)}
 
 
+@compat("deliveries")
 def test_two_members_get_each_record_once(setting: Setting) -> None:
     setting.produce([f"v{number}" for number in range(1000)])
     setting.join()
@@ -142,6 +148,7 @@ def test_two_members_get_each_record_once(setting: Setting) -> None:
         assert member.lines()[-1] == "closed"
 
 
+@compat("deliveries again, limits")
 def test_released_records_come_again_and_rejected_ones_do_not(setting: Setting) -> None:
     """With the number of their delivery; after five, the limit, a record is archived."""
     values = ["v", "reject", "release 1 x", "release 3 x", "release 9 x", "v"]
@@ -155,6 +162,7 @@ def test_released_records_come_again_and_rejected_ones_do_not(setting: Setting) 
     assert setting.done() == offsets(8) - {(0, 2)}
 
 
+@compat("members killed")
 def test_records_of_a_killed_member_come_again_when_their_lock_ends(setting: Setting) -> None:
     setting.produce(["hold", "v", "v", "v"])
     member = setting.join()
@@ -168,6 +176,7 @@ def test_records_of_a_killed_member_come_again_when_their_lock_ends(setting: Set
     assert 2 in held.values()
 
 
+@compat("broker killed")
 def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
     setting: Setting, broker: BrokerProcess
 ) -> None:
@@ -206,6 +215,7 @@ def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
         assert count <= counts[key]
 
 
+@pytest.mark.compat(f"java-tools {KAFKA_4}", "tools")
 def test_console_share_consumer_and_share_groups_tool(
     setting: Setting, broker: BrokerProcess, tool_servers: ToolServers
 ) -> None:
@@ -248,6 +258,7 @@ def test_console_share_consumer_and_share_groups_tool(
     assert name not in run("kafka-share-groups", "--list").split()
 
 
+@compat("leaders killed, with ZooKeeper")
 def test_leaders_move_between_brokers(tmp_path: Path, stack: ExitStack) -> None:
     """With ZooKeeper and three kwire brokers, each of which is killed once, and has led something."""
     locks = {name: value for name, value in SETTINGS.items() if "record.lock" in name}

@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.skipif(ShareConsumer is None, reason="confluent-kafka has no share consumer"),
 ]
 
+compat = pytest.mark.compat
+
 COUNT = 600
 LOCK_MS = 2000
 GROUP_TYPE = 32
@@ -94,6 +96,7 @@ def polled(consumer: Any) -> list[Any]:
     return messages
 
 
+@compat("confluent-kafka", "share groups: deliveries")
 def test_two_members_share_the_records_of_a_partition(broker: Broker) -> None:
     filled(broker, "shared", partitions=1)
     settings = {"share_acknowledgement_mode": "explicit", "max_poll_records": 50}
@@ -112,6 +115,7 @@ def test_two_members_share_the_records_of_a_partition(broker: Broker) -> None:
     assert all(got)
 
 
+@compat("confluent-kafka", "share groups: deliveries again, limits")
 def test_released_records_come_again_until_the_limit_and_rejected_ones_do_not(
     broker: Broker,
 ) -> None:
@@ -137,6 +141,7 @@ def test_released_records_come_again_until_the_limit_and_rejected_ones_do_not(
     assert seen == expected
 
 
+@compat("confluent-kafka", "share groups: members killed")
 def test_records_of_a_killed_member_come_to_another_when_their_lock_ends(broker: Broker) -> None:
     filled(broker, "killed")
     script = [sys.executable, "-c", TAKES_AND_HOLDS, broker.bootstrap_servers, "killed"]
