@@ -672,6 +672,7 @@ async def form_groups(broker: Broker) -> None:
         client_host="/127.0.0.1",
         require_member_id=False,
         can_skip_assignment=False,
+        may_describe=lambda name: True,
     )
     assert isinstance(joined, WaitingJoin)
     member_id = (await joined.answer).member_id

@@ -195,6 +195,7 @@ class GroupCoordinator:
         client_host: str,
         require_member_id: bool,
         can_skip_assignment: bool,
+        may_describe: Callable[[str], bool],
     ) -> JoinGroupResponse | WaitingJoin:
         """Take a member in; see `Joining` for what depends on the version."""
         if len(request.protocols) > MOST_PROTOCOLS:
@@ -223,6 +224,7 @@ class GroupCoordinator:
                 new_member_id,
                 require_member_id,
                 can_skip_assignment,
+                may_describe,
             )
             return shard.join_group(joining, now_ms)
 

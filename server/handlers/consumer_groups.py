@@ -90,11 +90,11 @@ def _subscribe(
 
 
 def _beat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> HeartbeatAnswer:
-    def may_describe(name: str) -> bool:
-        return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, log_denied=False)
-
     client = Client(
-        ctx.client_id or "", f"/{ctx.connection.client_host}", ctx.version, may_describe
+        ctx.client_id or "",
+        f"/{ctx.connection.client_host}",
+        ctx.version,
+        ctx.may_see_topic,
     )
     answer = ctx.services.group_coordinator.consumer_group_heartbeat(request, client)
     return answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else ctx.later(answer)

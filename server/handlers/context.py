@@ -12,6 +12,7 @@ from kwire.schema import MAX_VERSION, schema_of
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Later
 from ..security.acl import SUPPORTED_OPERATIONS, SUPPORTED_OPERATIONS_OF_4
+from .authorization import AclOperation, ResourceType
 from .ceilings import CEILING_3_9
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ..share.manager import SharePartitionManager
     from ..telemetry.receiver import Telemetry
     from ..turns import Turns
-    from .authorization import AclOperation, Authorizer, Check, ResourceType
+    from .authorization import Authorizer, Check
     from .ceilings import ApiRange
     from .charge import Charge
     from .denials import Denials
@@ -244,6 +245,10 @@ class RequestContext:
             request = self.handler.name
             services.denials.log(self.connection, request, operation, resource_type, name)
         return False
+
+    def may_see_topic(self, name: str) -> bool:
+        """Whether a listing for this connection's principal shows a topic."""
+        return self.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, log_denied=False)
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether this connection's principal may do this to at least one resource of the type."""

@@ -157,6 +157,7 @@ class Machine:
         rebalance_ms: int = REBALANCE_MS,
         require_member_id: bool = False,
         can_skip: bool = False,
+        denied: str = "",
     ) -> int:
         token = self.token()
         self.last_id += 1
@@ -178,6 +179,7 @@ class Machine:
             "" if member_id else f"{instance or 'client'}-{self.last_id}",
             require_member_id,
             can_skip,
+            lambda name: name != denied,
         )
         self.apply(self.shard.join_group(joining, self.now))
         return token

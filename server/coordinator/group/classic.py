@@ -8,6 +8,7 @@ members), KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ class Joining(NamedTuple):
     Shape: `new_member_id` is the id the member gets if it has none yet. `require_member_id`: a
     dynamic member without an id is given one and must join again with it (version 4 on);
     `can_skip_assignment`: a static leader that returns to a stable group may be told that it leads
-    but need not assign (version 9 on).
+    but need not assign (version 9 on); `may_describe`: which topics the sender may know of, for a
+    consumer group whose regular expressions are resolved on the way.
     """
 
     request: JoinGroupRequest
@@ -61,6 +63,7 @@ class Joining(NamedTuple):
     new_member_id: str
     require_member_id: bool
     can_skip_assignment: bool
+    may_describe: Callable[[str], bool]
 
 
 class AssignmentStored(NamedTuple):

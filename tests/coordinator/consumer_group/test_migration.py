@@ -18,6 +18,7 @@ from kwire.messages.internal.consumer_protocol import (
     TopicPartition,
 )
 from server.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from server.coordinator.group.consumer.regexes import MIN_INTERVAL_MS
 from server.coordinator.group.modern.order import topics_in_order
 from server.coordinator.group.state import GroupState
 from tests.coordinator.consumer_group.group_machine import (
@@ -485,6 +486,18 @@ def test_a_static_member_with_an_expression_becomes_a_classic_one(
     assert not machine.group.regexes and not machine.group.resolved
     member = machine.group.members[joined.member_id]
     assert member.subscribed_topic_names == set(topics) and member.classic is not None
+
+
+def test_a_classic_member_that_joins_has_expressions_resolved_with_its_own_permissions(
+    machine: ConsumerMachine,
+) -> None:
+    """They are due when a topic is new, whoever asks next. Source: maybeUpdateRegularExpressions in classicGroupJoinToConsumerGroup."""
+    machine.beat("m1", 0, subscribed_topic_names=None, subscribed_topic_regex="fo.*")
+    assert assigned(machine.beat("m1", 1)) == {"foo": EVERYTHING}
+    machine.advance(MIN_INTERVAL_MS + 1)
+    machine.add_topics(topic("foo2", 1), topic("foo3", 1))
+    machine.join("c1", protocols=wants(owned=[]), denied="foo3")
+    assert set(machine.group.topics) == {"foo", "foo2"}
 
 
 # Classic members in a consumer group: SyncGroup

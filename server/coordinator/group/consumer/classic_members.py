@@ -84,8 +84,8 @@ def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draf
     if new != old:
         draft.write_member(group, new)
     names_changed = new.subscribed_topic_names != old.subscribed_topic_names
-    nobody = Client(new.client_id, new.client_host, 0, lambda name: False)
-    regex_change = update_regexes(near, group, old, new, nobody, draft)
+    client = Client(new.client_id, new.client_host, 0, joining.may_describe)
+    regex_change = update_regexes(near, group, old, new, client, draft)
     changed = names_changed or regex_change is not RegexChange.NONE
     owned = [
         (t, sorted(some)) for t, some in by_id(subscription.owned_partitions, near.image).items()
