@@ -21,31 +21,36 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from . import fetched
 from .archive_checks import Checks, checkpoint_of
 from .archive_compaction import compact, sweep_replaced
 from .archive_files import PART, Staged, publish, stage, staged, sweep
 from .archive_options import add_arguments
 from .archive_plan import Range, plan
-from .archive_slices import stage_slices
+from .archive_slices import Read, stage_slices
 from .bar import Bar, is_shown, watching_tasks
 from .checkpoints import Batch
 from .cluster import Cluster
+from .fetched import Span
 from .following import follow
 from .log_cluster import LogCluster
-from .manifest import STAGING, Archive, Conflict, Entry
+from .manifest import COLUMNS, STAGING, Archive, Conflict, Entry
 from .offsets import Offsets, tree_of
-from .options import check_topics, say_if_none, topic_names
+from .options import check_no_cluster, check_topics, say_if_none, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
-from .segments import read_stream
+from .segments import read_stream, tasks
+from .segments.slices import Slice
 from .session import kafka_options, start_session
-from .storage import LocalStorage, StillHeld, is_local
+from .storage import LocalStorage, StillHeld, Storage, is_local
 from .tables.follower import Follower
 from .tables.options import formats, value_schemas
 
 __all__ = ["add_arguments", "run"]
 
 #: What Spark and the clients say when topics, or offsets that were to be read, are gone.
-GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition")
+GONE = re.compile(
+    f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition|no longer (?:exist|there)"
+)
 _EARLIEST, _LATEST = -2, -1
 
 
@@ -82,6 +87,8 @@ def run(options: Namespace) -> int:
         spark = start_session(options, "archive", connector=False)
         return compact_archive(spark, options)
     check_topics(options)
+    if options.from_logs:
+        check_no_cluster(options, "--from-logs")
     with cluster_of(options) as cluster:
         # Check that there is something to archive, and a place for it, before Spark is started, which takes seconds.
         chosen = cluster.chosen(options)
@@ -346,17 +353,26 @@ class _Job:
     ) -> set[str]:
         """Write what the batch adds to the archive; return the names of the staged files."""
         storage, compression = self.archive.storage, self.options.compression
-        if isinstance(self.cluster, LogCluster) and isinstance(storage, LocalStorage):
-            source, slices = self.cluster.slices(
+        committed = self.options.isolation_level == "read_committed"
+        cuts: list[Slice] | list[Span]
+        if not isinstance(storage, LocalStorage):
+            return _by_java(frame, ranges, covered, storage, token, compression)
+        if isinstance(self.cluster, LogCluster):
+            source, cuts = self.cluster.slices(
                 {place: span.first for place, span in ranges.items()},
                 {place: span.end for place, span in ranges.items()},
-                read_committed=self.options.isolation_level == "read_committed",
+                read_committed=committed,
                 go_on=self.go_on,
             )
-            with self._watched(sum(cut.end - cut.start for cut in slices)):
-                return stage_slices(self.spark, slices, source, storage, token, compression)
-        within = _within(frame, ranges, covered)
-        return stage(within, storage, token, compression, in_order=True)
+            read: Read = partial(tasks.read, options=source, columns=COLUMNS)
+        elif fetched.is_possible(self.options.client_properties) and not self.go_on:
+            at = self.cluster.bootstrap
+            cuts = [Span(at, *place, *span[:2], committed) for place, span in ranges.items()]
+            read = partial(fetched.read, columns=COLUMNS)
+        else:
+            return _by_java(frame, ranges, covered, storage, token, compression)
+        with self._watched(sum(cut.end - cut.start for cut in cuts)):
+            return stage_slices(self.spark, cuts, read, storage, token, compression)
 
     @contextmanager
     def _watched(self, offsets: int) -> Iterator[None]:
@@ -392,6 +408,19 @@ class _Job:
             self.checks.goes_on(self.cluster.chosen(self.options))
         except Problem as problem:
             raise problem from error
+
+
+def _by_java(
+    frame: DataFrame,
+    ranges: dict[tuple[str, int], Range],
+    covered: Batch,
+    storage: Storage,
+    token: str,
+    compression: str,
+) -> set[str]:
+    """Let Spark read and write a batch."""
+    within = _within(frame, ranges, covered)
+    return stage(within, storage, token, compression, in_order=True)
 
 
 def _by_spark(spark: SparkSession, make: Callable[[Any], Any], work: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Archives log directories: Spark's tasks write Parquet from Arrow themselves, and no record passes through Java.
+"""Archives without Java: Spark's tasks read log directories or brokers, and write Parquet from Arrow themselves.
 
 What is written has the layout of `archive_files.stage`. Spark's own commit of files is replaced by a simpler rule: every attempt of
 a task writes names of its own, and only the names that a task returns count.
@@ -6,9 +6,9 @@ a task writes names of its own, and only the names that a task returns count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -18,10 +18,7 @@ from pyspark.sql import SparkSession
 
 from .archive_files import HOUR, PART, staging_folder
 from .manifest import COLUMNS, STAGING
-from .segments import tasks
 from .segments.columns import RECORD_COLUMNS
-from .segments.options import Options
-from .segments.slices import Slice
 from .storage import Storage
 
 HOUR_US = 3_600_000_000
@@ -34,10 +31,23 @@ _SCHEMA = pa.schema([(name, RECORD_COLUMNS[name]) for name in COLUMNS])
 _ZSTD_LEVEL = 3
 
 
+class Cut(Protocol):
+    """What one task archives: some records of one partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+#: Yields the records of a cut in order of offset, as Arrow batches with the archive's columns.
+Read = Callable[[Any], Iterator[Any]]
+
+
 def stage_slices(
     spark: SparkSession,
-    slices: Sequence[Slice],
-    options: Options,
+    slices: Sequence[Cut],
+    read: Read,
     storage: Storage,
     token: str,
     compression: str,
@@ -45,7 +55,7 @@ def stage_slices(
     """Write the records of slices below `_staging/<token>`; return the names of the files, relative to the storage.
 
     The storage has to be a folder that every task can reach under the same path. What an earlier run left there is removed
-    first. Errors: those of Spark, around SegmentError and OSError.
+    first. Errors: those of Spark, around those of `read` and OSError.
     """
     root = staging_folder(token)
     storage.delete(f"{STAGING}/{token}")
@@ -53,19 +63,19 @@ def stage_slices(
         return set()
     place = storage.location(root)
 
-    def write(cuts: Iterable[Slice]) -> Iterable[str]:
+    def write(cuts: Iterable[Cut]) -> Iterable[str]:
         for cut in cuts:
-            yield from write_slice(cut, options, place, compression)
+            yield from write_slice(cut, read, place, compression)
 
     found = spark.sparkContext.parallelize(slices, len(slices)).mapPartitions(write).collect()
     return {f"{root}/{name}" for name in found}
 
 
-def write_slice(cut: Slice, options: Options, place: str, compression: str) -> list[str]:
+def write_slice(cut: Cut, read: Read, place: str, compression: str) -> list[str]:
     """Write the records of one slice; return the names of the files, relative to `place`."""
     files = _Files(cut, Path(place), compression)
     try:
-        for batch in tasks.read(cut, options, COLUMNS):
+        for batch in read(cut):
             for hour, rows in by_hour(batch):
                 files.add(hour, rows)
     finally:
@@ -88,7 +98,7 @@ def by_hour(batch: Any) -> Iterator[tuple[int, Any]]:
 class _Files:
     """The open files of one task: one for each hour."""
 
-    def __init__(self, cut: Slice, place: Path, compression: str) -> None:
+    def __init__(self, cut: Cut, place: Path, compression: str) -> None:
         self._cut = cut
         self._place = place
         self._compression = compression

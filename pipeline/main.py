@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .interrupts import Interrupts
+from .options import CLUSTER
 from .problems import Problem, WrongCall, explain, unknown
 from .spark_log import SparkLog
 
@@ -57,11 +58,12 @@ def make_parser(chosen: str | None) -> ArgumentParser:
     return parser
 
 
-def words_of(path: Path, job: str) -> list[str]:
+def words_of(path: Path, job: str, typed: Sequence[str] = ()) -> list[str]:
     """The options that a config file gives one job, as they would be written on the command line.
 
     Keys are option names (`topics`, `checkpoint-dir`); a list repeats its option, true sets a flag. Keys at the top are for
-    every job, those in the table with a job's name only for that job. `[spark]` holds Spark's own settings.
+    every job, those in the table with a job's name only for that job. `[spark]` holds Spark's own settings. The cluster of
+    every job is left out for one that reads log directories in its place, by its own table or by what is `typed`.
     """
     try:
         tree: dict[str, Any] = tomllib.loads(path.read_text())
@@ -74,7 +76,8 @@ def words_of(path: Path, job: str) -> list[str]:
             raise Problem(f"{path}: {key} must be a table: [{key}]")
     words = [f"--conf={key}={value}" for key, value in _flat(tree.pop("spark", {}))]
     own = tree.pop(job, {})
-    shared = {key: value for key, value in tree.items() if key not in JOBS}
+    without = CLUSTER if "from-logs" in own or _has(typed, "--from-logs") else ()
+    shared = {k: value for k, value in tree.items() if k not in JOBS and k not in without}
     for key, value in (*shared.items(), *own.items()):
         if isinstance(value, dict):
             raise Problem(f"{path}: [{key}] is not a job; jobs are {', '.join(JOBS)}")
@@ -83,6 +86,10 @@ def words_of(path: Path, job: str) -> list[str]:
                 option = "--" + key.replace("_", "-")
                 words.append(option if item is True else f"{option}={item}")
     return words
+
+
+def _has(words: Sequence[str], option: str) -> bool:
+    return any(word == option or word.startswith(f"{option}=") for word in words)
 
 
 def _flat(tree: dict[str, Any], prefix: str = "spark.") -> Iterator[tuple[str, Any]]:
@@ -158,5 +165,5 @@ def _parsed(arguments: list[str], chosen: str | None) -> Namespace:
         file = head.parse_known_args(arguments)[0].config
         if file is not None:
             # What is typed comes later, and so overrides the file.
-            arguments[at + 1 : at + 1] = words_of(file, chosen)
+            arguments[at + 1 : at + 1] = words_of(file, chosen, arguments)
     return make_parser(chosen).parse_args(arguments)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from .problems import Problem, WrongCall
+
+#: What `add_cluster` adds, as a file of options names it.
+CLUSTER = ("bootstrap-server", "client-property")
 
 
 def key_value(text: str) -> tuple[str, str]:
@@ -16,6 +20,31 @@ def key_value(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
+
+
+class _Named(Action):
+    """Stores a value, and in `cluster_named_by` which option gave it."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        namespace.cluster_named_by = option_string
+
+
+def check_no_cluster(options: Namespace, instead: str) -> None:
+    """Raises WrongCall if a cluster is named beside the option that is read instead."""
+    named = getattr(options, "cluster_named_by", None)
+    if named is None and options.client_properties:
+        named = "--client-property"
+    if named is not None:
+        raise WrongCall(
+            f"{named} and {instead} cannot be meant together: with {instead} no broker is asked"
+        )
 
 
 def add_cluster(parser: ArgumentParser) -> None:
@@ -27,6 +56,7 @@ def add_cluster(parser: ArgumentParser) -> None:
         "--bootstrap",
         dest="bootstrap_server",
         metavar="HOST:PORT",
+        action=_Named,
         default="localhost:9092",
         help="address of the cluster (default: %(default)s)",
     )

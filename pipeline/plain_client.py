@@ -6,7 +6,7 @@ Only for brokers reached without TLS and SASL; kwire has no other listeners.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kwire.connection import ClientConnection
@@ -14,6 +14,8 @@ from kwire.errors import ErrorCode, WireError
 from kwire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kwire.records.batch import RecordBatch, iter_batches
+from kwire.records.control import ControlType, control_type
 
 from .problems import Problem
 
@@ -32,6 +34,34 @@ class StoredBatches(NamedTuple):
     records: bytes
     aborted: list[tuple[int, int]]
 
+    def judged(self) -> Iterator[tuple[RecordBatch, bool]]:
+        """Each whole batch, and whether an aborted transaction wrote it. Errors: CorruptRecord.
+
+        Source: CompletedFetch.nextFetchedRecord.
+        """
+        pending = sorted(self.aborted, key=lambda one: one[1], reverse=True)
+        aborting: set[int] = set()
+        for batch in iter_batches(self.records):
+            header = batch.header
+            while pending and pending[-1][1] <= header.last_offset:
+                aborting.add(pending.pop()[0])
+            if header.is_control and header.producer_id in aborting and _is_abort(batch):
+                aborting.discard(header.producer_id)
+            yield batch, header.is_transactional and header.producer_id in aborting
+
+
+def _is_abort(batch: RecordBatch) -> bool:
+    record = next(batch.records(), None)
+    return record is not None and control_type(record.key) is ControlType.ABORT
+
+
+class Refused(Problem):
+    """A broker answers a Fetch with an error, also when it is asked again; None: no broker leads the partition."""
+
+    def __init__(self, text: str, error: ErrorCode | None) -> None:
+        super().__init__(text)
+        self.error = error
+
 
 class PlainClient:
     """Connections to the brokers of a cluster; a context manager."""
@@ -40,6 +70,7 @@ class PlainClient:
         self._bootstrap = [_address(word) for word in bootstrap.split(",")]
         self._connections: dict[tuple[str, int], _Connection] = {}
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
+        self._unknown: set[str] = set()
 
     def __enter__(self) -> PlainClient:
         return self
@@ -53,7 +84,7 @@ class PlainClient:
     ) -> StoredBatches:
         """The batches beginning with the one that contains an offset; up to the last stable offset if `committed`.
 
-        Errors: Problem for a partition that cannot be read, OSError.
+        Errors: Refused for a partition that cannot be read, OSError, WireError.
         """
         request = FetchRequest(
             max_wait_ms=0,
@@ -86,8 +117,10 @@ class PlainClient:
                 )
             self._leaders.clear()
             if last_try:
-                name = ErrorCode(part.error_code).name
-                raise Problem(f"cannot read {topic}-{partition} at offset {offset}: {name}")
+                error = ErrorCode(part.error_code)
+                raise Refused(
+                    f"cannot read {topic}-{partition} at offset {offset}: {error.name}", error
+                )
         raise AssertionError
 
     def log_sizes(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
@@ -115,7 +148,11 @@ class PlainClient:
         try:
             return self._leaders[topic, partition]
         except KeyError:
-            raise Problem(f"{topic}-{partition} has no leader") from None
+            known = topic not in self._unknown
+            raise Refused(
+                f"{topic}-{partition} has no leader",
+                None if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ) from None
 
     def _brokers(self, topics: Iterable[str]) -> list[tuple[str, int]]:
         request = MetadataRequest(
@@ -133,6 +170,11 @@ class PlainClient:
             assert refused is not None
             raise refused
         addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._unknown = {
+            topic.name
+            for topic in answer.topics
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
         for topic in answer.topics:
             for part in topic.partitions:
                 if part.leader_id in addresses:
@@ -149,6 +191,7 @@ class PlainClient:
         except (OSError, WireError):
             del self._connections[address]
             connection.close()
+            self._leaders.clear()
             raise
 
 

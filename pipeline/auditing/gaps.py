@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from kwire.errors import CorruptRecord
-from kwire.records.batch import RecordBatch, iter_batches
-from kwire.records.control import ControlType, control_type
+from kwire.records.batch import iter_batches
 
 from ..plain_client import PlainClient, StoredBatches
 from ..problems import Problem
@@ -152,25 +151,12 @@ class TopicGaps:
 
 
 def _pieces(stored: StoredBatches) -> list[_Piece]:
-    """How a reader of committed records treats each batch. Source: CompletedFetch.nextFetchedRecord."""
-    pending = sorted(stored.aborted, key=lambda one: one[1], reverse=True)
-    aborted: set[int] = set()
-    pieces = []
-    for batch in iter_batches(stored.records):
-        header = batch.header
-        while pending and pending[-1][1] <= header.last_offset:
-            aborted.add(pending.pop()[0])
-        reason = None
-        if header.is_control:
-            reason = CONTROL
-            if _is_abort(batch):
-                aborted.discard(header.producer_id)
-        elif header.is_transactional and header.producer_id in aborted:
-            reason = ABORTED
-        pieces.append(_Piece(header.base_offset, header.next_offset, reason))
-    return pieces
-
-
-def _is_abort(batch: RecordBatch) -> bool:
-    record = next(batch.records(), None)
-    return record is not None and control_type(record.key) is ControlType.ABORT
+    """How a reader of committed records treats each batch."""
+    return [
+        _Piece(
+            batch.header.base_offset,
+            batch.header.next_offset,
+            CONTROL if batch.header.is_control else ABORTED if is_aborted else None,
+        )
+        for batch, is_aborted in stored.judged()
+    ]

@@ -87,11 +87,15 @@ class SliceReader:
         whole = self._wanted.check_crc or not self._from_headers
         walk = Walk(self._descriptor, self._cut, self._damage, whole=whole)
         for window in walk.windows() if whole else _together(walk.windows()):
-            self._place = window.position
-            for kind, chunk in _chunks(window.batches, self._kind):
-                for batch in self._arrow(kind, chunk, window.buffer):
-                    if batch.num_rows:
-                        yield batch
+            yield from self.of_window(window)
+
+    def of_window(self, window: Window) -> Iterator[Any]:
+        """Yield Arrow batches of the records in a window. Errors: SegmentError."""
+        self._place = window.position
+        for kind, chunk in _chunks(window.batches, self._kind):
+            for batch in self._arrow(kind, chunk, window.buffer):
+                if batch.num_rows:
+                    yield batch
 
     def _kind(self, found: Found) -> int | None:
         """How a batch is to be read; None if not at all."""
@@ -111,7 +115,7 @@ class SliceReader:
             return HEADERS
         return PACKED if attributes & CODEC_MASK else PLAIN
 
-    def _arrow(self, kind: int, chunk: Sequence[Found], buffer: bytearray) -> Iterator[Any]:
+    def _arrow(self, kind: int, chunk: Sequence[Found], buffer: bytes | bytearray) -> Iterator[Any]:
         cut = self._cut
         try:
             rows = self._decode(kind, chunk, buffer)
@@ -127,7 +131,9 @@ class SliceReader:
             return
         yield batch
 
-    def _decode(self, kind: int, chunk: Sequence[Found], buffer: bytearray) -> Rows | HeaderRows:
+    def _decode(
+        self, kind: int, chunk: Sequence[Found], buffer: bytes | bytearray
+    ) -> Rows | HeaderRows:
         headers = [found.header for found in chunk if found.header is not None]
         if kind == HEADERS:
             return HeaderRows(headers)
@@ -162,7 +168,7 @@ class SliceReader:
         return moved, buffer
 
 
-def _old_rows(chunk: Sequence[Found], buffer: bytearray) -> Rows:
+def _old_rows(chunk: Sequence[Found], buffer: bytes | bytearray) -> Rows:
     records = []
     types = []
     for found in chunk:

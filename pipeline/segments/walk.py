@@ -40,7 +40,7 @@ class Found(NamedTuple):
 class Window(NamedTuple):
     """Bytes of a file and the batches in them; the buffer is reused for the next window."""
 
-    buffer: bytearray
+    buffer: bytes | bytearray
     position: int
     """Position of the buffer's first byte in the file."""
     batches: list[Found]

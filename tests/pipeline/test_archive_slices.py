@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from kwire.pipeline.archive_files import SCHEMA, folders_of
 from kwire.pipeline.archive_slices import write_slice
 from kwire.pipeline.log_cluster import LogCluster
 from kwire.pipeline.manifest import COLUMNS
+from kwire.pipeline.segments import tasks
 from server.log.checkpoint import HIGH_WATERMARK, write_offsets
 from server.log.file_layer import FileLayer
 
@@ -51,7 +53,8 @@ def test_each_record_is_in_a_file_of_its_hour_and_in_order(
     )
     found = {}
     for cut in slices:
-        for name in write_slice(cut, options, str(tmp_path / "out"), "zstd"):
+        read = partial(tasks.read, options=options, columns=COLUMNS)
+        for name in write_slice(cut, read, str(tmp_path / "out"), "zstd"):
             topic, hour, part = name.split("/")[:-1]
             assert (topic, part) == ("topic=topic", "_part=0")
             table = pyarrow.parquet.read_table(tmp_path / "out" / name, partitioning=None)

@@ -267,7 +267,7 @@ def test_deleted_offsets_are_told_and_with_go_on_noted(
 
     # While a batch reads. Spark meets it first; what is said names what is there.
     desk.produce(50)
-    with before(monkeypatch, "stage", lambda: desk.delete_before(170)):
+    with before(monkeypatch, "stage_slices", lambda: desk.delete_before(170)):
         desk.fails("offsets deleted while they are read", same)
     desk.wanted = [r for r in desk.wanted if r.offset < 150]
     desk.run("--on-data-loss=go-on")
@@ -304,7 +304,7 @@ def test_topic_made_anew_or_deleted_is_told(desk: Desk, monkeypatch: pytest.Monk
     # While a batch is read, which then counts for nothing.
     desk.folder = desk.folder / "other"
     desk.wanted = []
-    with before(monkeypatch, "stage", lambda: (desk.make_anew(), desk.produce(200))):
+    with before(monkeypatch, "stage_slices", lambda: (desk.make_anew(), desk.produce(200))):
         desk.fails("topic deleted and created again", another)
     desk.run()
     assert desk.is_exact()
@@ -377,7 +377,7 @@ def test_full_disk_loses_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
             ballast.unlink()
         else:
             with monkeypatch.context() as patch:
-                patch.setattr(job, "stage", fill)
+                patch.setattr(job, "stage_slices", fill)
                 desk.fails("disk full", again)
         desk.run()
         assert desk.is_exact()

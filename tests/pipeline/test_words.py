@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline.cluster import Cluster
-from kwire.pipeline.main import make_parser, words_of
+from kwire.pipeline.main import main, make_parser, words_of
 from kwire.pipeline.options import say_if_none
 from kwire.pipeline.problems import Problem
 
@@ -32,6 +32,30 @@ def test_config_file_gives_shared_and_own_options(tmp_path: Path) -> None:
         "--topics=b",
         "--once",
     ]
+
+
+def test_config_file_for_all_jobs_names_no_cluster_beside_log_directories(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text('bootstrap-server = "b:1"\nclient-property = ["a=b"]\nquiet = true\n')
+    assert words_of(file, "archive", ["archive", "--from-logs=d"]) == ["--quiet"]
+    assert "--bootstrap-server=b:1" in words_of(file, "archive", ["archive", "--path=--from-logs"])
+    file.write_text('bootstrap-server = "b:1"\n[archive]\nfrom-logs = "d"\n')
+    assert words_of(file, "archive") == ["--from-logs=d"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [["-b", "h:1"], ["--bootstrap-server=h:1"], ["--client-property=security.protocol=SSL"]],
+)
+def test_cluster_beside_log_directories_is_a_wrong_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], named: list[str]
+) -> None:
+    words = ["archive", f"--path={tmp_path}/a", "--topics=t", f"--from-logs={tmp_path}", *named]
+    assert main(words) == 2
+    option = named[0].split("=")[0]
+    assert capsys.readouterr().err == (
+        f"kwire pipeline: {option} and --from-logs cannot be meant together: with --from-logs no broker is asked\n"
+    )
 
 
 @pytest.mark.parametrize(
