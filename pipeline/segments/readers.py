@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from ..worker_daemon import leave_archives
+from ..worker_daemon import keep_memory, leave_archives
 from . import plan, tasks
 from .group import GroupProgress
 from .options import Options
@@ -32,6 +32,7 @@ class SegmentReader(DataSourceReader):
         if not isinstance(partition, Slice):
             return iter(())
         leave_archives()
+        keep_memory()
         return tasks.read(partition, self._options, self._columns, self._pushed)
 
 

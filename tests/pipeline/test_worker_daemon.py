@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,3 +71,26 @@ def test_workers_of_a_session_have_no_archive_of_pyspark_on_their_path(
     entries, file = spark.sparkContext.parallelize([0], 1).map(path).first()
     assert not [entry for entry in entries if entry.endswith(("pyspark.zip", ".jar"))]
     assert ".zip" not in file
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="for glibc")
+def test_memory_that_a_worker_frees_is_kept_for_its_next_batch() -> None:
+    code = """
+import resource
+from kwire.pipeline.worker_daemon import keep_memory
+
+def faults():
+    blocks = [bytes(100_000 + 4096 * number) for number in range(100)]
+    del blocks
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+keep_memory()
+faults()
+before = faults()
+print(faults() - before)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    # Of 7,500 pages.
+    assert int(found) < 500
