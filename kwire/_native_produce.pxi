@@ -330,7 +330,7 @@ cdef class ProducePath:
         hints = <dict?>log._reader.hints
         if len(hints) >= HINTS and offset not in hints:
             del hints[next(iter(hints))]
-        hints[offset] = (segment, position)
+        hints[offset] = (segment, position, 0)
         end_offset = last_offset + 1
         log.log_end_offset = end_offset
         producers = log.producers

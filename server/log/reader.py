@@ -48,7 +48,7 @@ class LogReader:
     """Finds stored batches; remembers the positions that the next reads will ask for.
 
     A consumer at the log's end, or one that reads on where its last slice ended, needs no index and
-    no scan: appends and reads leave (offset -> segment, position) behind.
+    no scan: appends and reads leave (offset -> segment, position, size of the batch) behind.
     """
 
     __slots__ = ("_layer", "hints", "segments")
@@ -56,14 +56,14 @@ class LogReader:
     def __init__(self, layer: FileLayer, segments: list[LogSegment]) -> None:
         self._layer = layer
         self.segments = segments
-        self.hints: dict[int, tuple[LogSegment, int]] = {}
+        self.hints: dict[int, tuple[LogSegment, int, int]] = {}
 
-    def remember(self, offset: int, segment: LogSegment, position: int) -> None:
-        """Note that the batch with this base offset begins, or will begin, at position."""
+    def remember(self, offset: int, segment: LogSegment, position: int, size: int = 0) -> None:
+        """Note that the batch with this base offset begins, or will begin, at position. Shape: a size of 0 is not known."""
         hints = self.hints
         if len(hints) >= HINTS and offset not in hints:
             del hints[next(iter(hints))]
-        hints[offset] = (segment, position)
+        hints[offset] = (segment, position, size)
 
     def read(
         self,
@@ -77,14 +77,16 @@ class LogReader:
         """Stored batches from the one that holds start_offset; start < end <= log end offset."""
         hint = self.hints.get(start_offset)
         if hint is not None:
-            segment, position = hint
+            segment, position, size = hint
             if position >= segment.size:  # remembered before the segment was sealed
                 hint = None
         if hint is None:
             hint = self._locate(start_offset)
             if hint is None:
                 return LogSlice(start_offset, b"", start_offset, 0)
-            segment, position = hint
+            segment, position, size = hint
+        if size > max_bytes and not min_one_batch:  # others have left it too few bytes
+            return LogSlice(start_offset, b"", start_offset, 0)
         if end_offset >= log_end_offset:
             limit = segment.size
             is_active = segment is self.segments[-1]
@@ -93,11 +95,13 @@ class LogReader:
             limit, next_offset = self._limit(segment, end_offset)
         if limit <= position:
             return LogSlice(start_offset, b"", start_offset, 0)
+        batch_bytes = 0
         size = limit - position
         if size > max_bytes:
             cut, base_offset, batch_bytes = segment.boundary(position, position + max(max_bytes, 0))
             if cut <= position:
                 if not min_one_batch:
+                    self.remember(start_offset, segment, position, batch_bytes)
                     return LogSlice(start_offset, b"", start_offset, 0)
                 cut, base_offset, batch_bytes = segment.boundary(position, position + batch_bytes)
             size = cut - position
@@ -105,7 +109,7 @@ class LogReader:
                 return LogSlice(start_offset, b"", start_offset, 0)
             if batch_bytes:
                 next_offset = base_offset
-        self.remember(next_offset, segment, position + size)
+        self.remember(next_offset, segment, position + size, batch_bytes)
         data: bytes | FileSlice
         if size <= SMALL_READ_BYTES:
             data = segment.log.read_at(size, position)
@@ -113,14 +117,14 @@ class LogReader:
             data = self._layer.slice(segment.log, position, size)
         return _log_slice((start_offset, data, next_offset, size))
 
-    def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
+    def _locate(self, offset: int) -> tuple[LogSegment, int, int] | None:
         # Remembered, since a partition for which others leave no bytes is asked for again.
         segments = self.segments
         for index in range(max(floor_index(segments, offset), 0), len(segments)):
             found = segments[index].locate(offset)
             if found is not None:
-                self.remember(offset, segments[index], found[0])
-                return segments[index], found[0]
+                self.remember(offset, segments[index], found[0], found[2])
+                return segments[index], found[0], found[2]
         return None
 
     def _end_of(self, segment: LogSegment) -> int:
@@ -139,7 +143,7 @@ class LogReader:
         found = segment.locate(end_offset)
         if found is None:
             return segment.size, end_offset
-        self.remember(end_offset, segment, found[0])
+        self.remember(end_offset, segment, found[0], found[2])
         return found[0], end_offset
 
     def forget(self) -> None:

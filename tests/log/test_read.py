@@ -117,6 +117,29 @@ def test_without_min_one_batch_a_large_batch_waits(tmp_path: Path) -> None:
     assert read_bytes(log, 0, 100)
 
 
+@pytest.mark.parametrize("after_a_read", [True, False])
+def test_a_batch_for_which_others_leave_too_few_bytes_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_a_read: bool
+) -> None:
+    log = open_log(tmp_path)
+    for _ in range(3):
+        append(log, batch(b"x" * 500))
+    first = int(after_a_read)
+    if after_a_read:  # which stopped before the second batch, and so has seen its header
+        assert len(read_bytes(log, 0, 700)) < 700
+    else:
+        assert log.read(first, 100, 3, min_one_batch=False) == LogSlice(first, b"", first, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(log.layer, "pread", None)
+        assert log.read(first, 100, 3, min_one_batch=False) == LogSlice(first, b"", first, 0)
+    whole = log.read(first, 700, 3, min_one_batch=False)
+    assert isinstance(whole, LogSlice)
+    assert whole.next_offset == first + 1
+    log.truncate_to(1, NOW)
+    append(log, batch(b"x"))
+    assert read_bytes(log, 1, 100)
+
+
 def test_nothing_beyond_the_end_offset_is_read(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     first = bytes(batch(b"a", b"b"))
