@@ -303,7 +303,7 @@ class SocketTransport:
             self._flush()
 
     def _writable(self) -> None:
-        self._flush()
+        self._flush(waited=True)
         # Not `unsent_bytes`: a turn may end before an empty part, and later output would be stuck behind it.
         if not self._queue and not self.closed:
             if self._writing:
@@ -319,12 +319,16 @@ class SocketTransport:
             self._writing = True
             self._loop.add_writer(self._fd, self._writable)
 
-    def _flush(self) -> None:
-        """Send until the queue is empty, the kernel takes no more, or this connection's turn is over."""
+    def _flush(self, *, waited: bool = False) -> None:
+        """Send until the queue is empty, the kernel takes no more, or this connection's turn is over.
+
+        Shape: for a peer that was `waited` for, a slice that was not taken whole means that there is no room, as a rule.
+        """
         if self._faulting:
             return
         turn = TURN_BYTES
         queue = self._queue
+        is_full = False
         try:
             while queue and turn > 0:
                 head = queue[0]
@@ -337,9 +341,12 @@ class SocketTransport:
                     if sent < 0:
                         self._stop_writing()
                         return
+                    is_full = waited and self._slice_sent > 0 and sent < CHUNK_BYTES
                 turn -= sent
                 self.unsent_bytes -= sent
                 self.taken_bytes += sent
+                if is_full:
+                    break
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
