@@ -40,29 +40,22 @@ def read_fields(data, starts, ends, into):
     deltas, positions and lengths (-1: null) of keys and values, positions of the numbers of headers. Mirrors `read_fields`
     of pipeline/segments/decode.py.
     """
-    cdef Py_buffer data_view, starts_view, ends_view, into_view
-    PyObject_GetBuffer(data, &data_view, PyBUF_SIMPLE)
+    cdef Py_buffer views[4]
+    cdef int held = 0
     try:
-        PyObject_GetBuffer(starts, &starts_view, PyBUF_SIMPLE)
-        try:
-            PyObject_GetBuffer(ends, &ends_view, PyBUF_SIMPLE)
-            try:
-                PyObject_GetBuffer(into, &into_view, PyBUF_WRITABLE)
-                try:
-                    if ends_view.len != starts_view.len or into_view.len != 7 * starts_view.len:
-                        return False
-                    return fill_fields(
-                        <const uint8_t*>data_view.buf, data_view.len, <const int64_t*>starts_view.buf,
-                        <const int64_t*>ends_view.buf, starts_view.len // 8, <int64_t*>into_view.buf,
-                    )
-                finally:
-                    PyBuffer_Release(&into_view)
-            finally:
-                PyBuffer_Release(&ends_view)
-        finally:
-            PyBuffer_Release(&starts_view)
+        for each in (data, starts, ends, into):
+            PyObject_GetBuffer(each, &views[held], PyBUF_WRITABLE if held == 3 else PyBUF_SIMPLE)
+            held += 1
+        if views[2].len != views[1].len or views[3].len != 7 * views[1].len:
+            return False
+        return fill_fields(
+            <const uint8_t*>views[0].buf, views[0].len, <const int64_t*>views[1].buf, <const int64_t*>views[2].buf,
+            views[1].len // 8, <int64_t*>views[3].buf,
+        )
     finally:
-        PyBuffer_Release(&data_view)
+        while held:
+            held -= 1
+            PyBuffer_Release(&views[held])
 
 
 cdef bint fill_fields(

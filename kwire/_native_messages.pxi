@@ -112,6 +112,9 @@ cdef class StructDecoder:
         cdef Value* field
         for number in range(len(self.others)):
             field = &self.fields[number]
+            if field.width:
+                fill(made, field.offset, read_number(field.kind, field.width, at, source.end))
+                continue
             other = self.others[number]
             fill(made, field.offset, read_value(field.kind, field.width, field.nullable, field, other, at, source, view))
         fill(made, self.tags, None)
@@ -122,21 +125,27 @@ cdef class StructDecoder:
         return made
 
 
+cdef inline object read_number(char kind, int width, const uint8_t** at, const uint8_t* end):
+    """Read a value of so many bytes, whatever it is."""
+    cdef const uint8_t* p = at[0]
+    if end - p < width:
+        raise Unusual
+    at[0] += width
+    if width == 4 or width == 8:
+        return big_endian(p, 4) if width == 4 else big_endian(p, 8)
+    if width == 2:
+        return big_endian(p, 2)
+    if kind == c"b":
+        return <int>(<int8_t>p[0])
+    return p[0] != 0 if kind == c"?" else PyBytes_FromStringAndSize(<const char*>p, width)
+
+
 cdef object read_value(char kind, int width, bint nullable, Value* field, other, const uint8_t** at, Source* source, view):
     """Read a value of a field, or of its elements."""
-    cdef const uint8_t* p = at[0]
+    cdef const uint8_t* p
     cdef int64_t size, number
     if width:
-        if source.end - p < width:
-            raise Unusual
-        at[0] += width
-        if kind == c"b":
-            return <int>(<int8_t>p[0])
-        if kind == c"?":
-            return p[0] != 0
-        if kind == c"u":
-            return PyBytes_FromStringAndSize(<const char*>p, width)
-        return big_endian(p, width)
+        return read_number(kind, width, at, source.end)
     if kind == c"=":
         return other
     if kind == c"(":
