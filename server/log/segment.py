@@ -288,7 +288,7 @@ class LogSegment:
                 base_offset, length = OFFSET_AND_LENGTH.unpack(first)
                 if LOG_OVERHEAD + length > limit - start:
                     return start, base_offset, LOG_OVERHEAD + length
-        position = self.offset_index.floor_position(limit)
+        position = self.offset_index.floor_position(limit, end)
         if position < start:
             position = start
         unpack = HEADER_TO_DELTA.unpack_from

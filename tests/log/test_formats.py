@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from bisect import bisect_right
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,48 @@ def test_zero_tail_of_a_preallocated_offset_index_is_not_read(tmp_path: Path) ->
         assert (tmp_path / "0.index").stat().st_size == 48
     (tmp_path / "0.index").write_bytes(bytes(800))
     assert len(OffsetIndex(FileLayer(), stem, 1000)) == 0
+
+
+@pytest.mark.parametrize("sizes", [(100,), (90, 110), (10, 10, 10, 4000), (1, 2, 4, 8, 900)])
+@pytest.mark.parametrize("entries", [0, 1, 7, 8, 9, 10, 300])
+def test_floor_position_is_the_same_wherever_it_is_looked_for_first(
+    tmp_path: Path, sizes: tuple[int, ...], entries: int
+) -> None:
+    draw = random.Random(entries)
+    index = OffsetIndex(FileLayer(), str(tmp_path / "0"), 0, new=True)
+    positions = [0]
+    for number in range(1, entries + 1):
+        positions.append(positions[-1] + draw.choice(sizes))
+        index.append(number, positions[-1])
+    size = positions[-1] + 50
+    for sealed in (False, True):
+        if sealed:
+            index.seal()
+        for position in [*positions, *(draw.randrange(size + 1) for _ in range(100))]:
+            expected = positions[bisect_right(positions, position) - 1]
+            assert index.floor_position(position, size) == expected
+            assert index.floor_position(position) == expected
+
+
+def test_a_sealed_index_of_even_entries_is_read_in_few_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = OffsetIndex(FileLayer(), str(tmp_path / "0"), 0, new=True)
+    for number in range(1, 50_001):
+        index.append(number, number * 16_000 + number % 7)
+    index.seal()
+    looked_at: list[int] = []
+    raw = index.raw
+
+    def counted(_: OffsetIndex, number: int) -> bytes | bytearray:
+        looked_at.append(number)
+        return raw(number)
+
+    monkeypatch.setattr(OffsetIndex, "raw", counted)
+    assert index.floor_position(40_000 * 16_000 + 20, 50_001 * 16_000) == 40_000 * 16_000 + 2
+    assert len(looked_at) <= 8
+    assert index.floor_position(40_000 * 16_000 + 20) == 40_000 * 16_000 + 2
+    assert len(looked_at) > 20
 
 
 def test_zero_tail_of_a_preallocated_time_index_is_not_read(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from .index_entries import IndexEntries
 ENTRY = Struct(">ii")
 ENTRY_SIZE = 8
 _INT32 = Struct(">i").unpack_from
+#: How many entries before and after the expected one are looked at first.
+NEAR = 4
 
 
 class OffsetIndex(IndexEntries):
@@ -59,9 +61,23 @@ class OffsetIndex(IndexEntries):
         number = bisect_right(range(len(self)), offset - self.base_offset, key=self._relative)
         return self._position(number - 1) if number else 0
 
-    def floor_position(self, position: int) -> int:
-        """The largest indexed position at or below the given one; 0 if none."""
-        number = bisect_right(range(len(self)), position, key=self._position)
+    def floor_position(self, position: int, size: int = 0) -> int:
+        """The largest indexed position at or below the given one; 0 if none.
+
+        Shape: in a segment of a `size` that is given, entries lie about evenly: it is looked for where it should be, then
+        everywhere. Each entry of a sealed segment that is looked at is read from its file.
+        """
+        low, high = 0, len(self)
+        if size > 0:
+            near = high * position // size
+            first, last = near - NEAR, near + NEAR
+            if (
+                first > 0
+                and last < high
+                and self._position(first) <= position < self._position(last)
+            ):
+                low, high = first, last
+        number = bisect_right(range(high), position, low, key=self._position)
         return self._position(number - 1) if number else 0
 
     def truncate_to(self, offset: int) -> None:
