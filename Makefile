@@ -67,7 +67,8 @@ check: lint
 	@.ci/stage unit $(BIN)/pytest -q $(IN_WORKERS) $(SAME) -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
 
 # What comes before the tests uses both cores. Then one run of pytest, so that its closing line counts everything; it
-# works through the stages unit, slow, clients, java and spark in this order, and tells at the end what each took.
+# works through the stages unit, slow, clients, java and spark in this order, with some quick files of unit at the end, and
+# tells what each stage and each long file took, and how busy the cores were.
 test:
 	@$(MAKE) --no-print-directory --jobs lint archives kerberos collected
 	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) $(SAME) --durations 15 --durations-min 15 $(ARGS)

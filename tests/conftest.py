@@ -32,6 +32,7 @@ ROOT = Path(__file__).parent
 #: The longest files of their stages start first; otherwise one would run alone at the end.
 LONGEST = (
     "sim/test_sim.py",
+    "sim/test_wide.py",
     "log/faults/test_schedules.py",
     "soak/test_soak.py",
     "e2e/test_network_faults.py",
@@ -40,12 +41,21 @@ LONGEST = (
     "e2e/differential/test_differential.py",
     "e2e/test_kafka_streams.py",
     "pipeline/test_aggregate.py",
+    "pipeline/tables/test_s3.py",
     "packaging/test_readme.py",
+    "pipeline/test_standalone.py",
     "pipeline/segments/test_spark.py",
     "e2e/test_spark.py",
     "pipeline/test_audit.py",
     "pipeline/test_faults.py",
 )
+
+#: Folders of many files whose unit tests take moments and need nothing: they come after everything
+#: else, so that no worker waits long for another one at the end.
+LAST = ("records", "wire")
+
+#: Of so many files that take so long, the summary of a run with workers tells the time.
+MOST_FILES, LONG_FILE_S = 40, 10.0
 
 # `make test` uses the same examples each time, `make test-long` looks for new ones.
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
@@ -59,6 +69,9 @@ os.environ.setdefault("KWIRE_LOOP", "asyncio")
 
 STAGE_SECONDS: dict[str, float] = {}
 STAGE_TESTS: dict[str, int] = {}
+FILE_SECONDS: dict[str, float] = {}
+#: For each worker, when it ended, and the CPU seconds that it and its processes used.
+WORKERS: list[tuple[float, float]] = []
 
 
 def stage_of(item: pytest.Item) -> str:
@@ -75,6 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Workers take file after file, so a file is in the stage of its last test: what few tests of it
     need (a Spark session, a JVM) is started when that stage comes, and not kept through all before.
+    Some quick files are left for the end.
     """
     stages: dict[Path, int] = {}
     slow = set()
@@ -84,8 +98,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             slow.add(item.path)
     longest = {ROOT / name: place for place, name in enumerate(LONGEST)}
 
-    def place(item: pytest.Item) -> tuple[int, int, bool]:
-        return stages[item.path], longest.get(item.path, len(LONGEST)), item.path not in slow
+    folders = {ROOT / name for name in LAST}
+    last = {path for path, stage in stages.items() if stage == 0 and path.parent in folders}
+
+    def place(item: pytest.Item) -> tuple[bool, int, int, bool]:
+        path = item.path
+        return path in last, stages[path], longest.get(path, len(LONGEST)), path not in slow
 
     items.sort(key=place)
 
@@ -103,9 +121,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     try:
         return (yield)
     finally:
-        stage = stage_of(item)
-        STAGE_SECONDS[stage] = STAGE_SECONDS.get(stage, 0.0) + time.perf_counter() - started
+        took, stage = time.perf_counter() - started, stage_of(item)
+        STAGE_SECONDS[stage] = STAGE_SECONDS.get(stage, 0.0) + took
         STAGE_TESTS[stage] = STAGE_TESTS.get(stage, 0) + 1
+        path = item.nodeid.partition("::")[0]
+        FILE_SECONDS[path] = FILE_SECONDS.get(path, 0.0) + took
 
 
 @pytest.hookimpl(trylast=True)
@@ -114,23 +134,39 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["stages"] = (STAGE_SECONDS, STAGE_TESTS)
+        output["files"] = FILE_SECONDS
+        output["cpu"] = sum(os.times()[:4])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Add up the times of the workers."""
-    seconds, tests = getattr(node, "workeroutput", {}).get("stages", ({}, {}))
+    output = getattr(node, "workeroutput", {})
+    seconds, tests = output.get("stages", ({}, {}))
     for stage in seconds:
         STAGE_SECONDS[stage] = STAGE_SECONDS.get(stage, 0.0) + seconds[stage]
         STAGE_TESTS[stage] = STAGE_TESTS.get(stage, 0) + tests[stage]
+    FILE_SECONDS.update(output.get("files", {}))
+    WORKERS.append((time.perf_counter(), output.get("cpu", 0.0)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print a line for each stage that ran; with workers, the sum of their times."""
+    """Print a line for each stage that ran; with workers, the sum of their times, and what shows how busy they were."""
     for stage in ORDER:
         if stage in STAGE_SECONDS:
             count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]
             terminalreporter.write_line(f"stage {stage}: {count} tests in {seconds:.1f} s")
+    if WORKERS:
+        longest = sorted(FILE_SECONDS.items(), key=lambda each: -each[1])[:MOST_FILES]
+        for path, seconds in longest:
+            if seconds >= LONG_FILE_S:
+                terminalreporter.write_line(f"file {path}: {seconds:.1f} s")
+        last = max(ended for ended, _ in WORKERS)
+        early = ", ".join(f"{last - ended:.1f}" for ended, _ in sorted(WORKERS))
+        cpu = sum(used for _, used in WORKERS)
+        terminalreporter.write_line(
+            f"workers: {cpu:.0f} s of CPU time with all that they started; seconds before the last ended: {early}"
+        )
 
 
 @pytest.fixture(params=["pure", "native"])

@@ -13,7 +13,7 @@ from ..support.broker_process import REPOSITORY
 pytestmark = pytest.mark.slow
 
 LONG = os.environ.get("KWIRE_LONG") == "1"
-SEEDS, STEPS = (3000, 20) if LONG else (25, 8)
+SEEDS, STEPS = (3000, 20) if LONG else (16, 8)
 
 
 @pytest.mark.timeout(18_000 if LONG else 300)
