@@ -118,11 +118,11 @@ class Session:
             .trigger(availableNow=True)
             .start()
         )
-        return bool(query.awaitTermination(60))
+        return bool(query.awaitTermination(240))
 
     def wait(self, output: str, count: int) -> list[Any]:
         """Wait until a query's files hold so many rows; return them sorted."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while True:
             rows: list[Any] = []
             if (Path(output) / "_spark_metadata").exists():
