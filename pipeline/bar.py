@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -36,6 +37,8 @@ class Bar:
             desc=what,
             file=sys.stderr,
             leave=False,
+            # Some terminals do not know their size, and tqdm would draw nothing in none of their lines.
+            nrows=shutil.get_terminal_size().lines,
             mininterval=LOOK_S,
             bar_format="{desc} {percentage:3.0f} % |{bar}| {postfix}, {elapsed}, {remaining} left",
         )

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
-import subprocess
-import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -102,25 +99,3 @@ def new_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 def topic() -> str:
     """A name that no other test uses."""
     return f"topic-{next(_numbers)}"
-
-
-@pytest.fixture
-def kwire_pipeline(connector: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs `kwire pipeline WORDS` as a process of its own and returns what it printed."""
-
-    def run(*words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-        confs = [f"--conf={key}={value}" for key, value in SMALL.items()]
-        return subprocess.run(
-            [sys.executable, "-m", "kwire.server", "pipeline", *words, *confs],
-            env={
-                **os.environ,
-                "KWIRE_SPARK_JARS": str(connector),
-                "KWIRE_SPARK_MASTER": "local[2]",
-            },
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-
-    return run

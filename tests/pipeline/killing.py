@@ -23,8 +23,9 @@ LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 #: Of the driver and of the broker.
 KILLS = int(os.environ.get("KWIRE_KILLS", "40" if LONG else "1"))
 SEED = int(os.environ.get("KWIRE_SEED", "0")) or random.randrange(1, 1 << 30)
-#: Seconds in which a batch must come about on a slow machine that does other things, too.
-PATIENCE_S = 240.0
+#: Seconds in which a batch must come about on a slow machine that does other things, too. Spark gives up a stream whose Python
+#: process needs more than ten seconds to start, so on a very busy machine many attempts may be needed.
+PATIENCE_S = 240.0 if KILLS == 1 else 900.0
 
 
 class Load:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: For each kill of the driver, which takes much longer to start.
-BROKER_KILLS = 4 if KILLS > 1 else 2
+BROKER_KILLS = 4 if KILLS > 1 else 1
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(KILLS * 300 + 600)]
 
