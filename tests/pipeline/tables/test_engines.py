@@ -75,8 +75,11 @@ def lakehouse(spark: SparkSession, path: Path) -> SparkSession:
 
     It shares the Java process of the other tests; `conftest.py` has put the formats' jars there.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
+    if not pyspark.__version__.startswith("4.0."):
+        pytest.skip("conftest.py has the formats' jars for Spark 4.0 only")
     settings = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
