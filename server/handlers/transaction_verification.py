@@ -23,6 +23,7 @@ from ..coordinator.transaction.state import BUMPS_EPOCHS
 from ..log.validator import AppendError
 from ..metadata.topic_partition import TopicPartition
 from ..replication.append import Granted
+from .ceilings import CEILING_3_9
 
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
@@ -66,9 +67,8 @@ def needs_verification(
 ) -> bool | AppendError:
     """Whether a batch with a whole header is of a transaction that this partition does not know.
 
-    Errors: INVALID_PRODUCER_EPOCH for an epoch older than the one the partition knows, where the
-    batch itself would add the partition. Otherwise the coordinator is asked, whose error comes
-    first; if it has none, the log refuses the batch.
+    Errors: INVALID_PRODUCER_EPOCH for an epoch older than the one the partition knows, as by 4.3.
+    By 3.9 the coordinator is asked, whose error comes first; if it has none, the log refuses the batch.
     """
     attributes, producer_id, producer_epoch, _ = _PRODUCER(records)
     # If this broker does not lead the partition, that is the only error to give: the producer must
@@ -83,11 +83,10 @@ def needs_verification(
     if entry is None or producer_epoch > entry.producer_epoch:
         return True
     if producer_epoch < entry.producer_epoch:
-        if entry.current_txn_first_offset >= 0:
-            return False  # the log refuses it, after everything else
-        if ctx.version >= ADDING_VERSION:
+        if ctx.services.ceiling != CEILING_3_9.name:
             return AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, before_append=True)
-        return True
+        # With an open transaction, the log refuses it, after everything else.
+        return entry.current_txn_first_offset < 0
     return entry.current_txn_first_offset < 0
 
 

@@ -31,6 +31,7 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from server.coordinator.transaction_markers import MARKERS_PER_TURN
+from server.handlers.ceilings import CEILING_3_9
 from server.handlers.produce import produce
 from server.turns import exhaust
 from tests.handlers.transaction_broker import GROUP, ID, TOPIC, TransactionBroker, run
@@ -227,10 +228,33 @@ def test_wrong_acks_are_told_after_the_verification(
     run(tmp_path, test)
 
 
+def test_epoch_that_the_partition_knows_as_older_is_refused_before_the_coordinator_is_asked(
+    tmp_path: Path,
+) -> None:
+    """Whether a transaction is open there or not, as by Apache Kafka 4.3."""
+
+    async def test(broker: TransactionBroker) -> None:
+        older = await broker.producer()
+        producer = await broker.producer()
+        await broker.add(producer, FIRST)
+        assert broker.send(producer, 0).error_code == 0
+        for _ in ("open", "ended"):
+            for more in ({"version": 10}, {}, {"name": "other"}):
+                row = broker.send(older, 0, **more)
+                assert (row.error_code, row.log_start_offset) == (OLD, -1)
+            await broker.end(producer, True)
+
+    run(tmp_path, test)
+
+
 def test_coordinator_is_asked_about_an_epoch_that_the_partition_knows_as_older(
     tmp_path: Path,
 ) -> None:
+    """As by Apache Kafka 3.9; with an open transaction, the log refuses it."""
+
     async def test(broker: TransactionBroker) -> None:
+        services = replace(broker.broker.rooms.services, ceiling=CEILING_3_9.name)
+        broker.broker.rooms = replace(broker.broker.rooms, services=services)
         producer = await broker.producer()
         newer = (producer[0], producer[1] + 1)
         entry = broker.partition().log.producers.entry_for(newer[0])
@@ -239,6 +263,9 @@ def test_coordinator_is_asked_about_an_epoch_that_the_partition_knows_as_older(
         assert broker.send(producer, 0, name="other").error_code == NOT_MAPPED
         await broker.add(producer, FIRST)
         assert broker.send(producer, 0).error_code == OLD
+        entry.current_txn_first_offset = 0
+        row = broker.send(producer, 0, name="other")
+        assert (row.error_code, row.log_start_offset) == (OLD, 0)
 
     run(tmp_path, test)
 

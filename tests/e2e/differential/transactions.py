@@ -346,6 +346,7 @@ def transactional_batches(peer: Peer, version: int) -> None:
     txn.send("first again", producer, 0, topic)
     txn.send("gap", producer, 5, topic)
     txn.send("second", producer, 2, topic)
+    txn.send("older epoch while open", (producer[0], producer[1] - 1), 0, topic)
     plain_batch = batch(b"plain", producer=(*producer, 4))
     by_name = {"name": topic} if version < 13 else {"topic_id": peer.topic_id(topic)}
     row = by_name | {"partition_data": [{"index": 0, "records": plain_batch}]}
