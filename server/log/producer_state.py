@@ -256,7 +256,7 @@ class ProducerStateManager:
 
         Shape: to be called for each try, also when verification fails, since the first batch may
         fail it and the second not; `check` refuses what has overtaken the lowest sequence. `is_added`
-        says that the partition was added by the batch itself (transaction version 2).
+        says that the partition was added by the batch itself (transaction version 2); the first try decides.
         Source: VerificationStateEntry.
         """
         tried = self.verifying.get(producer_id)
@@ -266,6 +266,7 @@ class ProducerStateManager:
             lowest, guard = min(tried.lowest_sequence, first_sequence), tried.guard
         else:
             return  # an old epoch, which the log refuses
+        is_added = is_added if tried is None else tried.is_added  # as the first try said
         self.verifying[producer_id] = Verification(epoch, lowest, now_ms, guard, is_added)
 
     def _overtakes(self, entry: ProducerStateEntry, first_sequence: int) -> Refused | None:

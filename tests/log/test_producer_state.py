@@ -83,6 +83,10 @@ def test_batch_that_overtook_the_first_of_its_transaction_is_refused(tmp_path: P
     assert send(log, 2) == 0
     log.producers.begin_verification(8, 0, 5, NOW, is_added=True)
     assert error(log, 5, pid=8) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    # A later try, of an older client, does not change what the first one was.
+    log.producers.begin_verification(9, -1, 0, NOW, is_added=True)
+    log.producers.begin_verification(9, 0, 5, NOW, is_added=False)
+    assert error(log, 5, pid=9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_new_epoch_begins_at_sequence_zero_and_fences_the_old(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def make_topics(broker: BrokerProcess, side: type[Side]) -> dict[str, str]:
     """Make topics whose ids are in an order that another broker's can have; return their names."""
     peer = Peer(broker, "topic")
     ids: dict[str, list[tuple[bytes, str]]] = {plain: [] for plain in NAMES}
-    for attempt in range(100):
+    for attempt in range(300):
         for plain in NAMES:
             name = peer.create_topic(f"{plain}-{attempt:02}", side.partitions[plain])
             ids[plain].append((peer.topic_id(name), name))

@@ -94,7 +94,7 @@ def _hash_of_partition(key: Key) -> int:
     return key[1]
 
 
-def _sized(expected: int) -> int:
+def sized(expected: int) -> int:
     """The buckets of a table that is made for so many keys, as AssignorHelpers does."""
     return buckets_for(int((expected + 1) / 0.75) + 1)
 
@@ -150,7 +150,7 @@ class _Sharing:
             return Table(hash_of_int)
 
         held: dict[int, Table[Key, bool]] = {}
-        holders: Table[Key, Table[int, bool]] = Table(hash_of, _sized(len(targets)))
+        holders: Table[Key, Table[int, bool]] = Table(hash_of, sized(len(targets)))
         among = frozenset(topics)
         for index, member in enumerate(self.members):
             yield
