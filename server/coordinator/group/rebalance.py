@@ -318,8 +318,7 @@ def set_assignment(
 ) -> None:
     """Store the members' assignments and answer the waiting SyncGroups."""
     for member in group.members.values():
-        member.assignment = assignment.get(member.member_id, b"")
-        group.count(member)
+        group.assign(member, assignment.get(member.member_id, b""))
         if member.sync_token is not None:
             answer_sync(member, group.sync_response(member), out)
             keep_alive(group, member, now_ms, out)
@@ -328,8 +327,7 @@ def set_assignment(
 def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result[Any]) -> None:
     """Clear all assignments and refuse the waiting SyncGroups."""
     for member in group.members.values():
-        member.assignment = b""
-        group.count(member)
+        group.assign(member, b"")
         if member.sync_token is not None:
             answer_sync(member, sync_error(error), out)
             keep_alive(group, member, now_ms, out)

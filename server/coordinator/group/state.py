@@ -315,6 +315,14 @@ class Group:
         self.hold(now - member.held_bytes)
         member.held_bytes = now
 
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Give a member its assignment; only that is counted anew, since a rebalance does so for every member."""
+        more = getsizeof(assignment) - getsizeof(member.assignment)
+        member.assignment = assignment
+        if more:
+            member.held_bytes += more
+            self.hold(more)
+
     def persist(self, value: bytes | None) -> None:
         """Take the value that is stored for the group."""
         self.hold(getsizeof(value) - getsizeof(self.persisted))
