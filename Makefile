@@ -101,7 +101,7 @@ jars:
 
 # Archives of classes, from which the brokers of tests start sooner; they are the tests' own, and nobody needs them.
 archives: jars $(READY)
-	@if [ -d compat/java/target ]; then .ci/stage archives $(BIN)/python -m tests.support.class_archives; fi
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage archives $(BIN)/python -m tests.support.class_archives; fi
 
 # The package gssapi, which is compiled, where that can be done; without it the tests with Kerberos are skipped.
 # It is installed by itself: `.[gssapi]` would build kwire once more.
