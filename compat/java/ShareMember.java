@@ -1,4 +1,5 @@
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -17,9 +18,10 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  * A member of a share group with explicit acknowledgements: ShareMember TOPIC NAME=VALUE...
  *
  * What a record's value begins with decides what becomes of it: "release N" is released until it was delivered more than N
- * times, "reject" is rejected, "hold" is never acknowledged by its first owner, who waits until it is killed, and all others are accepted.
+ * times, "reject" is rejected, "hold" is never acknowledged by its first owner, who waits until it is killed, "renew MS" has its lock
+ * renewed again and again, until it has been held for so long, and is accepted then, as are all others at once.
  * One line of standard output for each delivery (got PARTITION OFFSET COUNT VALUE), and for each partition of which the
- * acknowledgements were committed (done OFFSETS... or failed EXCEPTION). Ends when standard input does.
+ * acknowledgements were committed (done OFFSETS..., renewed OFFSETS... or failed EXCEPTION). Ends when standard input does.
  */
 public final class ShareMember {
     private static void say(String line) {
@@ -27,8 +29,15 @@ public final class ShareMember {
         System.out.flush();
     }
 
-    private static AcknowledgeType kindOf(ConsumerRecord<String, String> record) {
+    /** When records that are to be renewed first came, in milliseconds, by partition and offset. */
+    private static final Map<String, Long> HELD_SINCE = new HashMap<>();
+
+    private static AcknowledgeType kindOf(ConsumerRecord<String, String> record, long now) {
         String[] words = record.value().split(" ");
+        if (words[0].equals("renew")) {
+            long since = HELD_SINCE.computeIfAbsent(record.partition() + " " + record.offset(), key -> now);
+            return now - since < Long.parseLong(words[1]) ? AcknowledgeType.RENEW : AcknowledgeType.ACCEPT;
+        }
         short count = record.deliveryCount().orElse((short) 0);
         if (words[0].equals("reject")) {
             return AcknowledgeType.REJECT;
@@ -63,6 +72,8 @@ public final class ShareMember {
             consumer.subscribe(List.of(arguments[0]));
             while (!ended.get()) {
                 ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(200));
+                long now = System.nanoTime() / 1_000_000;
+                boolean renews = false;
                 for (ConsumerRecord<String, String> record : records) {
                     short count = record.deliveryCount().orElse((short) 0);
                     say("got " + record.partition() + " " + record.offset() + " " + count + " " + record.value());
@@ -70,26 +81,34 @@ public final class ShareMember {
                         say("holding");
                         Thread.sleep(Long.MAX_VALUE);
                     }
-                    consumer.acknowledge(record, kindOf(record));
+                    AcknowledgeType kind = kindOf(record, now);
+                    renews |= kind == AcknowledgeType.RENEW;
+                    consumer.acknowledge(record, kind);
                 }
                 if (records.isEmpty()) {
                     continue;
                 }
                 Map<TopicIdPartition, Optional<KafkaException>> outcome = consumer.commitSync();
                 for (Map.Entry<TopicIdPartition, Optional<KafkaException>> entry : outcome.entrySet()) {
-                    StringBuilder line = new StringBuilder();
                     if (entry.getValue().isPresent()) {
-                        line.append("failed ").append(entry.getValue().get());
-                    } else {
-                        line.append("done ").append(entry.getKey().partition());
-                        for (ConsumerRecord<String, String> record : records) {
-                            if (record.partition() == entry.getKey().partition()
-                                    && kindOf(record) != AcknowledgeType.RELEASE) {
-                                line.append(' ').append(record.offset());
-                            }
+                        say("failed " + entry.getValue().get());
+                        continue;
+                    }
+                    StringBuilder done = new StringBuilder("done " + entry.getKey().partition());
+                    StringBuilder renewed = new StringBuilder("renewed " + entry.getKey().partition());
+                    for (ConsumerRecord<String, String> record : records) {
+                        AcknowledgeType kind = kindOf(record, now);
+                        if (record.partition() == entry.getKey().partition() && kind != AcknowledgeType.RELEASE) {
+                            (kind == AcknowledgeType.RENEW ? renewed : done).append(' ').append(record.offset());
                         }
                     }
-                    say(line.toString());
+                    say(done.toString());
+                    if (renews) {
+                        say(renewed.toString());
+                    }
+                }
+                if (renews) {
+                    Thread.sleep(300);
                 }
             }
         }

@@ -9,8 +9,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from kwire.api import ApiKey
 from tests.support.broker_process import BrokerProcess, KwireBroker
@@ -122,7 +122,7 @@ def described(output: str, topic: str) -> dict[str, tuple[str, str]]:
 
 
 def lags(broker: BrokerProcess, name: str) -> list[int]:
-    """How many records of each partition of a group's topic are not done."""
+    """How many records of each partition of a group's topic are not done; nothing from who does not coordinate it."""
     asked = {"groups": [{"group_id": name, "topics": None}]}
     with closing(WireClient("127.0.0.1", broker.port)) as client:
         answer = client.call(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, asked)
@@ -176,6 +176,29 @@ def test_records_of_a_killed_member_come_again_when_their_lock_ends(setting: Set
     assert 2 in held.values()
 
 
+def test_lock_that_is_renewed_past_its_end_keeps_the_record(
+    setting: Setting, broker: BrokerProcess
+) -> None:
+    """Records are renewed (KIP-1222) for longer than a lock lasts, and accepted: nobody else gets them, nor the owner again."""
+    lock_ms = int(SETTINGS["group.share.record.lock.duration.ms"])
+    owner = setting.join()
+    setting.produce([f"renew {lock_ms + 500}", f"renew {lock_ms + 500}", "v", "v"])
+    wait_until(lambda: len(owner.renewed()) == 2, "renewals", 120)
+    others = setting.join()
+    setting.produce(["later"] * 20)
+    wait_until(lambda: setting.done() == offsets(24), "all records", 120)
+    held = offsets(2)
+    assert {(each.partition, each.offset) for each in others.got()}.isdisjoint(held)
+    for key in held:
+        renewals = owner.renewed()[key]
+        # The client hands a renewed record out again, as the delivery that it is.
+        assert renewals >= 2
+        assert [each.count for each in owner.got() if each[:2] == key] == [1] * (renewals + 1)
+    assert set(setting.counts().values()) == {1, *(owner.renewed()[key] + 1 for key in held)}
+    assert not [each for member in setting.members for each in member.lines() if "failed" in each]
+    wait_until(lambda: lags(broker, setting.name) == [0, 0], "nothing left")
+
+
 @compat("broker killed")
 def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
     setting: Setting, broker: BrokerProcess
@@ -190,12 +213,12 @@ def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
         return setting.counts().total()
 
     for already in (100, 300, 500):
-        wait_until(lambda already=already: deliveries() > already, "records")  # type: ignore[misc]
+        wait_until(lambda already=already: deliveries() > already, "records", 120)  # type: ignore[misc]
         broker.kill()
         before, count = setting.done(), deliveries()
         seen = [len(member.got()) for member in setting.members]
         broker.start()
-        wait_until(lambda count=count: deliveries() > count, "a restart")  # type: ignore[misc]
+        wait_until(lambda count=count: deliveries() > count, "a restart", 120)  # type: ignore[misc]
         for member, number in zip(setting.members, seen, strict=True):
             again = {(each.partition, each.offset) for each in member.got()[number:]}
             assert not again & before
@@ -258,9 +281,27 @@ def test_console_share_consumer_and_share_groups_tool(
     assert name not in run("kafka-share-groups", "--list").split()
 
 
+def note_leaders(bootstrap: str, leaders: list[set[int]]) -> None:
+    """Add who leads the partitions of `moving` now."""
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics("moving", 30)
+    for number, row in found.topics["moving"].partitions.items():
+        leaders[number].add(row.leader)
+
+
+def ends(bootstrap: str, topic: str) -> list[int]:
+    """How many records each partition has."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(2)}
+    return [each.result(30).offset for each in admin.list_offsets(asked).values()]
+
+
 @compat("leaders killed, with ZooKeeper")
 def test_leaders_move_between_brokers(tmp_path: Path, stack: ExitStack) -> None:
-    """With ZooKeeper and three kwire brokers, each of which is killed once, and has led something."""
+    """With ZooKeeper and three kwire brokers, each of which is killed once, and has led something.
+
+    Each partition has had other leaders; what was accepted before a kill comes to nobody after it, and at the end the
+    group is done with all records.
+    """
     locks = {name: value for name, value in SETTINGS.items() if "record.lock" in name}
     cluster = KwireCluster(tmp_path / "cluster", settings=locks)
     stack.callback(cluster.stop)
@@ -283,17 +324,35 @@ def test_leaders_move_between_brokers(tmp_path: Path, stack: ExitStack) -> None:
         got = (each for member in setting.members for each in member.got())
         return {each.value for each in got if (each.partition, each.offset) in done}
 
+    leaders: list[set[int]] = [set(), set()]
     for number, broker in enumerate(cluster.brokers):
         for what in ("before", "after"):
             if what == "after":
+                done = setting.done()
+                seen = [len(member.got()) for member in setting.members]
                 broker.kill()
             more = [f"{what} {number} {each}" for each in range(100)]
             setting.produce(more)
             values.update(more)
             wait_until(lambda: values <= accepted(), f"records {what} the kill", 120)
+            note_leaders(cluster.bootstrap, leaders)
+        for member, begin in zip(setting.members, seen, strict=True):
+            assert not {each[:2] for each in member.got()[begin:]} & done
         broker.start()
         asked = (number + 1) % 3
         wait_until(
             lambda asked=asked: cluster.in_sync(asked, "moving") == [3, 3],  # type: ignore[misc]
             "all in sync",
         )
+    assert all(len(each) >= 2 for each in leaders), leaders
+    wait_until(
+        lambda: [0, 0] in [lags(each, "moving") for each in cluster.brokers], "nothing left", 120
+    )
+    counts = setting.counts()
+    for member in setting.members:
+        for each in member.got():
+            # Each delivery that counts has come to somebody; none was archived undelivered.
+            assert 1 <= each.count <= counts[each[:2]]
+    for number, end in enumerate(ends(cluster.bootstrap, "moving")):
+        delivered = sorted(offset for partition, offset in counts if partition == number)
+        assert delivered == list(range(delivered[0], end))

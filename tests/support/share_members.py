@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +57,15 @@ class ShareMember:
         found = set()
         for line in self.lines():
             if line.startswith("done "):
+                partition, *offsets = map(int, line.split()[1:])
+                found.update((partition, offset) for offset in offsets)
+        return found
+
+    def renewed(self) -> Counter[tuple[int, int]]:
+        """How often the locks of records were renewed, by (partition, offset)."""
+        found: Counter[tuple[int, int]] = Counter()
+        for line in self.lines():
+            if line.startswith("renewed "):
                 partition, *offsets = map(int, line.split()[1:])
                 found.update((partition, offset) for offset in offsets)
         return found
