@@ -21,6 +21,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
+GroupT = TypeVar("GroupT")
+MadeT = TypeVar("MadeT")
 
 #: Work in steps that returns a T.
 Steps = Generator[None, None, T]
@@ -361,6 +363,21 @@ def each_in_steps(
     while some := [make(row) for row in islice(iterator, ROWS_IN_STEP)]:
         made += some
         yield
+    return made
+
+
+def nested_in_steps(
+    groups: Iterable[GroupT],
+    rows_of: Callable[[GroupT], Iterable[RowT]],
+    make_row: Callable[[RowT], T],
+    make_group: Callable[[GroupT, list[T]], MadeT],
+) -> Generator[None, None, list[MadeT]]:
+    """Return `make_group` of each group, with `make_row` of each of its rows, in steps."""
+    made: list[MadeT] = []
+    for group in groups:
+        yield
+        rows = yield from each_in_steps(make_row, rows_of(group))
+        made.append(make_group(group, rows))
     return made
 
 

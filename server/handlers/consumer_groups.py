@@ -27,7 +27,7 @@ from kwire.messages.consumer_group_heartbeat import (
 from ..coordinator.group.consumer.heartbeat import refused
 from ..coordinator.group.modern.refusal import Refusal
 from ..coordinator.group.modern.surroundings import Client
-from ..turns import Steps
+from ..turns import Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .ceilings import GROUP_VERSION
 from .refusals import groups as refusals
@@ -124,7 +124,9 @@ def consumer_group_describe(
     allowed, denied = yield from ctx.partition_by_authorized(
         AclOperation.DESCRIBE, ResourceType.GROUP, asked
     )
-    rows = [DescribedGroup(group_id=each, error_code=DENIED[ResourceType.GROUP]) for each in denied]
+    rows = yield from each_in_steps(
+        lambda each: DescribedGroup(group_id=each, error_code=DENIED[ResourceType.GROUP]), denied
+    )
     for group_id in allowed:
         yield
         row = yield from ctx.services.group_coordinator.describe_consumer_group(group_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kwire.api import ApiKey, response_class
@@ -12,6 +13,7 @@ from kwire.schema import MAX_VERSION, schema_of
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Later
 from ..security.acl import SUPPORTED_OPERATIONS, SUPPORTED_OPERATIONS_OF_4
+from ..turns import Steps, exhaust
 from .authorization import AclOperation, ResourceType
 from .ceilings import CEILING_3_9
 
@@ -415,15 +417,38 @@ class Handler(Generic[RequestT]):
         the API has no field for it, or if `refusal` needs a request that was not kept.
         """
         if self.refusal is not None:
-            return None if request is None else self.refusal(ctx, request, error)
+            if request is None:
+                return None
+            made = self.refusal(ctx, request, error)
+            return exhaust(made) if type(made) is GeneratorType else made
         response = response_class(self.api_key)
         for field in schema_of(response).fields:
             if field.name == "error_code" and ctx.version in field.versions:
                 return response(error_code=error)
         return None
 
+    def refuse_in_steps(
+        self, ctx: RequestContext, request: RequestT, error: ErrorCode
+    ) -> Steps[Any]:
+        """Do the same for a long request: a `refusal` that has many rows to make is a generator function."""
+        if self.refusal is None:
+            return self.refuse(ctx, request, error)
+        made = self.refusal(ctx, request, error)
+        return (yield from made) if type(made) is GeneratorType else made
+
     def __repr__(self) -> str:
         return f"<handler {self.name} {self.min_version}-{self.max_version}>"
+
+
+#: A handler that takes no more steps than this makes a response that can be encoded at once.
+SHORT_STEPS = 8
+
+
+def encoded_in_steps(response: R) -> Steps[R]:
+    """Return a response that may be long and was not made in steps: a `finish` for `later`."""
+    for _ in range(SHORT_STEPS):
+        yield
+    return response
 
 
 def parse_versions(versions: str) -> tuple[int, int]:

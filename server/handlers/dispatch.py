@@ -38,7 +38,7 @@ from ..quotas.clients import ClientQuotas
 from ..turns import Turns, exhaust
 from .api_versions import unsupported_version_response
 from .charge import Charge
-from .context import Encoded, Handler, NoReply, RequestContext, Services
+from .context import SHORT_STEPS, Encoded, Handler, NoReply, RequestContext, Services
 from .gate import Durations, Observer, throttle_time_ms, timed
 from .registry import HandlerTable
 
@@ -266,14 +266,17 @@ class RequestDispatcher:
         try:
             authorize = handler.authorize
             if authorize is not None and (denied := authorize(ctx, message)):
-                return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
+                refused = handler.refuse_in_steps(ctx, message, denied)
+                return (yield from self._handle_in_turns(ctx, refused, denied))
             answer = handler.in_steps(ctx, message)
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
         return (yield from self._handle_in_turns(ctx, answer))
 
-    def _handle_in_turns(self, ctx: RequestContext, answer: Any) -> Steps:
-        """Step a handler if it is a generator, and encode its response."""
+    def _handle_in_turns(
+        self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE
+    ) -> Steps:
+        """Step a handler if it is a generator, and encode its response; `error` if it refuses all that is asked."""
         is_short = False
         try:
             if type(answer) is GeneratorType:
@@ -292,9 +295,9 @@ class RequestDispatcher:
                 if ctx.began_us:
                     ctx.handled_us = self._clock.monotonic_us()
                 return answer
-            if is_short:
+            if is_short and not error:
                 return self._reply(ctx, answer)
-            reply = yield from self._reply_in_turns(ctx, answer)
+            reply = yield from self._reply_in_turns(ctx, answer, error)
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
         is_long = (
@@ -337,10 +340,12 @@ class RequestDispatcher:
             observer.observe(ctx, answer, error, None)
         return reply
 
-    def _reply_in_turns(self, ctx: RequestContext, answer: Any) -> Steps:
+    def _reply_in_turns(
+        self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE
+    ) -> Steps:
         """Do the same in steps, for a response that may be long."""
         if type(answer) is NoReply or type(answer) is Encoded:
-            return self._reply(ctx, answer)
+            return self._reply(ctx, answer, error)
         answered_us = self._clock.monotonic_us() if ctx.began_us else 0
         if ctx.charge is not None:
             answer = self._throttle(ctx, ctx.charge, answer)
@@ -352,7 +357,7 @@ class RequestDispatcher:
                 raise
             parts = yield from encode_steps(answer, version)
         if self._observer is not None:
-            self._observe(ctx, answer, ErrorCode.NONE, answered_us)
+            self._observe(ctx, answer, error, answered_us)
         return response_frame(ctx.correlation_id, version >= ctx.handler.flexible_from, parts)
 
     def _throttle(self, ctx: RequestContext, charge: Charge, answer: Any) -> Any:
@@ -418,9 +423,6 @@ class RequestDispatcher:
             why = f"{api_name(key)} version {version} is not supported"
         return Close(f"{why}; client id {client!r}", (key, version))
 
-
-#: A handler that takes no more steps than this makes a response that can be encoded at once.
-SHORT_STEPS = 8
 
 #: Lists of more rows than this are taken apart in steps, so many rows at a time.
 MANY_ROWS = 4096

@@ -33,7 +33,7 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from kwire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from ..turns import Steps
+from ..turns import Steps, each_in_steps
 from .authorization import CLUSTER_NAME, DENIED, AclOperation, ResourceType, group
 from .refusals import groups as refusals
 from .registry import handles
@@ -165,7 +165,9 @@ def describe_groups(
         ResourceType.GROUP,
         (yield from without_many_repeats(request.groups)),
     )
-    rows = [DescribedGroup(group_id=group_id, error_code=DENIED_GROUP) for group_id in denied]
+    rows = yield from each_in_steps(
+        lambda group_id: DescribedGroup(group_id=group_id, error_code=DENIED_GROUP), denied
+    )
     for group_id in allowed:
         yield
         row = coordinator.describe_group(group_id, ctx.version)

@@ -31,7 +31,7 @@ from ..coordinator.share.rows import (
     StateSummary,
     WriteState,
 )
-from ..turns import Steps
+from ..turns import ROWS_IN_STEP, Steps, each_in_steps
 from .authorization import AclOperation, cluster
 from .registry import handles
 
@@ -44,32 +44,32 @@ BROKERS = cluster(AclOperation.CLUSTER_ACTION)
 
 def _refused_initialize(
     ctx: RequestContext, request: initializing.InitializeShareGroupStateRequest, error: ErrorCode
-) -> initializing.InitializeShareGroupStateResponse:
-    return _initialized(_all_refused(request, error))
+) -> Steps[initializing.InitializeShareGroupStateResponse]:
+    return (yield from _initialized((yield from _all_refused(request, error))))
 
 
 def _refused_read(
     ctx: RequestContext, request: reading.ReadShareGroupStateRequest, error: ErrorCode
-) -> reading.ReadShareGroupStateResponse:
-    return _read(_all_refused(request, error, StateRead))
+) -> Steps[reading.ReadShareGroupStateResponse]:
+    return (yield from _read((yield from _all_refused(request, error, StateRead))))
 
 
 def _refused_write(
     ctx: RequestContext, request: writing.WriteShareGroupStateRequest, error: ErrorCode
-) -> writing.WriteShareGroupStateResponse:
-    return _written(_all_refused(request, error))
+) -> Steps[writing.WriteShareGroupStateResponse]:
+    return (yield from _written((yield from _all_refused(request, error))))
 
 
 def _refused_delete(
     ctx: RequestContext, request: deleting.DeleteShareGroupStateRequest, error: ErrorCode
-) -> deleting.DeleteShareGroupStateResponse:
-    return _deleted(_all_refused(request, error))
+) -> Steps[deleting.DeleteShareGroupStateResponse]:
+    return (yield from _deleted((yield from _all_refused(request, error))))
 
 
 def _refused_summary(
     ctx: RequestContext, request: summing.ReadShareGroupStateSummaryRequest, error: ErrorCode
-) -> summing.ReadShareGroupStateSummaryResponse:
-    return _summed(_all_refused(request, error, StateSummary))
+) -> Steps[summing.ReadShareGroupStateSummaryResponse]:
+    return (yield from _summed((yield from _all_refused(request, error, StateSummary))))
 
 
 @handles(
@@ -89,7 +89,7 @@ def initialize_share_group_state(
             topic_id, asked.partition, asked.state_epoch, asked.start_offset
         ),
     )
-    return ctx.later(_all(answers), _initialized)
+    return ctx.later(_all(ctx, answers), _initialized)
 
 
 @handles(
@@ -107,7 +107,7 @@ def read_share_group_state(
         ctx.services.share_coordinator.read_state,
         lambda topic_id, asked: ReadState(topic_id, asked.partition, asked.leader_epoch),
     )
-    return ctx.later(_all(answers), _read)
+    return ctx.later(_all(ctx, answers), _read)
 
 
 @handles(
@@ -141,7 +141,7 @@ def write_share_group_state(
             asked.delivery_complete_count,
         ),
     )
-    return ctx.later(_all(answers), _written)
+    return ctx.later(_all(ctx, answers), _written)
 
 
 @handles(
@@ -159,7 +159,7 @@ def delete_share_group_state(
         ctx.services.share_coordinator.delete_state,
         lambda topic_id, asked: StatePartition(topic_id, asked.partition),
     )
-    return ctx.later(_all(answers), _deleted)
+    return ctx.later(_all(ctx, answers), _deleted)
 
 
 @handles(
@@ -177,7 +177,7 @@ def read_share_group_state_summary(
         ctx.services.share_coordinator.read_summary,
         lambda topic_id, asked: ReadState(topic_id, asked.partition, asked.leader_epoch),
     )
-    return ctx.later(_all(answers), _summed)
+    return ctx.later(_all(ctx, answers), _summed)
 
 
 def _each(
@@ -192,17 +192,25 @@ def _each(
     return answers
 
 
-async def _all(answers: Iterable[Any]) -> list[Any]:
+async def _all(ctx: RequestContext, answers: Iterable[Any]) -> list[Any]:
     """The rows, when all of them are there."""
-    return [await each if isinstance(each, Awaitable) else each for each in answers]
+    rows = []
+    for each in answers:
+        rows.append(await each if isinstance(each, Awaitable) else each)
+        if not len(rows) % ROWS_IN_STEP:
+            await ctx.services.turns.pause(ctx.connection)
+    return rows
 
 
-def _all_refused(request: Any, error: ErrorCode, kind: type[Any] = StateOutcome) -> list[Any]:
-    return [
-        kind(topic.topic_id, asked.partition, error, error.name)
-        for topic in request.topics
-        for asked in topic.partitions
-    ]
+def _all_refused(
+    request: Any, error: ErrorCode, kind: type[Any] = StateOutcome
+) -> Steps[list[Any]]:
+    rows = []
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield
+            rows.append(kind(topic.topic_id, asked.partition, error, error.name))
+    return rows
 
 
 # Responses
@@ -213,10 +221,11 @@ def _results(
     of_topic: Callable[..., Any],
     of_partition: Callable[..., Any],
     more: Callable[[Any], dict[str, Any]] = lambda row: {},
-) -> list[Any]:
+) -> Steps[list[Any]]:
     """A result for each topic, with one for each of its partitions; `more` returns the fields that not all APIs have."""
     topics: dict[bytes, list[Any]] = {}
     for row in rows:
+        yield
         made = of_partition(
             partition=row.partition,
             error_code=row.error_code,
@@ -224,31 +233,36 @@ def _results(
             **more(row),
         )
         topics.setdefault(row.topic_id, []).append(made)
-    return [
-        of_topic(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in topics.items()
-    ]
+    return (
+        yield from each_in_steps(
+            lambda each: of_topic(topic_id=each[0], partitions=each[1]), topics.items()
+        )
+    )
 
 
-def _initialized(rows: list[StateOutcome]) -> initializing.InitializeShareGroupStateResponse:
+def _initialized(rows: list[StateOutcome]) -> Steps[initializing.InitializeShareGroupStateResponse]:
     return initializing.InitializeShareGroupStateResponse(
-        results=_results(rows, initializing.InitializeStateResult, initializing.PartitionResult)
+        results=(
+            yield from _results(
+                rows, initializing.InitializeStateResult, initializing.PartitionResult
+            )
+        )
     )
 
 
-def _written(rows: list[StateOutcome]) -> writing.WriteShareGroupStateResponse:
+def _written(rows: list[StateOutcome]) -> Steps[writing.WriteShareGroupStateResponse]:
     return writing.WriteShareGroupStateResponse(
-        results=_results(rows, writing.WriteStateResult, writing.PartitionResult)
+        results=(yield from _results(rows, writing.WriteStateResult, writing.PartitionResult))
     )
 
 
-def _deleted(rows: list[StateOutcome]) -> deleting.DeleteShareGroupStateResponse:
+def _deleted(rows: list[StateOutcome]) -> Steps[deleting.DeleteShareGroupStateResponse]:
     return deleting.DeleteShareGroupStateResponse(
-        results=_results(rows, deleting.DeleteStateResult, deleting.PartitionResult)
+        results=(yield from _results(rows, deleting.DeleteStateResult, deleting.PartitionResult))
     )
 
 
-def _read(rows: list[StateRead]) -> reading.ReadShareGroupStateResponse:
+def _read(rows: list[StateRead]) -> Steps[reading.ReadShareGroupStateResponse]:
     def more(row: StateRead) -> dict[str, Any]:
         batches = [reading.StateBatch(**batch._asdict()) for batch in row.state_batches]
         return {
@@ -258,11 +272,11 @@ def _read(rows: list[StateRead]) -> reading.ReadShareGroupStateResponse:
         }
 
     return reading.ReadShareGroupStateResponse(
-        results=_results(rows, reading.ReadStateResult, reading.PartitionResult, more)
+        results=(yield from _results(rows, reading.ReadStateResult, reading.PartitionResult, more))
     )
 
 
-def _summed(rows: list[StateSummary]) -> summing.ReadShareGroupStateSummaryResponse:
+def _summed(rows: list[StateSummary]) -> Steps[summing.ReadShareGroupStateSummaryResponse]:
     def more(row: StateSummary) -> dict[str, Any]:
         return {
             "state_epoch": row.state_epoch,
@@ -272,7 +286,9 @@ def _summed(rows: list[StateSummary]) -> summing.ReadShareGroupStateSummaryRespo
         }
 
     return summing.ReadShareGroupStateSummaryResponse(
-        results=_results(rows, summing.ReadStateSummaryResult, summing.PartitionResult, more)
+        results=(
+            yield from _results(rows, summing.ReadStateSummaryResult, summing.PartitionResult, more)
+        )
     )
 
 

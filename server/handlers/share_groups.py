@@ -11,7 +11,7 @@ Source: KafkaApis.handleShareGroupHeartbeat and its like; KIP-932.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
@@ -50,8 +50,9 @@ from ..coordinator.group.modern.surroundings import Client
 from ..coordinator.group.share.heartbeat import MEMBER_ID_LENGTH, refused
 from ..coordinator.group.share.sentences import sentence
 from ..coordinator.share_groups import ShareOffset
-from ..turns import Steps
+from ..turns import Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
+from .context import encoded_in_steps
 from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats, without_repeats
@@ -101,20 +102,19 @@ def share_group_describe(
     asked = yield from without_many_repeats(request.group_ids)
     refusal = refusal_of(ctx.services)
     if refusal is not None:
-        return ShareGroupDescribeResponse(
-            groups=[
-                DescribedGroup(
-                    group_id=each,
-                    error_code=refusal.error,
-                    error_message=refusal.message or sentence(refusal.error),
-                )
-                for each in asked
-            ]
+        message = refusal.message or sentence(refusal.error)
+        error = refusal.error
+        rows = yield from each_in_steps(
+            lambda each: DescribedGroup(group_id=each, error_code=error, error_message=message),
+            asked,
         )
+        return ShareGroupDescribeResponse(groups=rows)
     allowed, denied = yield from ctx.partition_by_authorized(
         AclOperation.DESCRIBE, ResourceType.GROUP, asked
     )
-    rows = [DescribedGroup(group_id=each, error_code=DENIED_GROUP) for each in denied]
+    rows = yield from each_in_steps(
+        lambda each: DescribedGroup(group_id=each, error_code=DENIED_GROUP), denied
+    )
     for group_id in allowed:
         yield
         row = yield from ctx.services.group_coordinator.share.describe(group_id)
@@ -157,35 +157,39 @@ def describe_share_group_offsets(
     groups = yield from without_repeats(request.groups, lambda each: each.group_id)
     refusal = refusal_of(ctx.services)
     if refusal is not None:
-        return DescribeShareGroupOffsetsResponse(
-            groups=[
-                DescribeShareGroupOffsetsResponseGroup(
-                    group_id=each.group_id, error_code=refusal.error
-                )
-                for each in groups
-            ]
+        refused_error = refusal.error
+        rows = yield from each_in_steps(
+            lambda each: DescribeShareGroupOffsetsResponseGroup(
+                group_id=each.group_id, error_code=refused_error
+            ),
+            groups,
         )
+        return DescribeShareGroupOffsetsResponse(groups=rows)
     response = DescribeShareGroupOffsetsResponse()
-    waiting: list[Awaitable[None]] = []
+    allowed: list[
+        tuple[DescribeShareGroupOffsetsRequestGroup, DescribeShareGroupOffsetsResponseGroup]
+    ] = []
     for asked in groups:
         yield
         row = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
         response.groups.append(row)
-        if not ctx.allows(AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id):
-            row.error_code = DENIED_GROUP
-        elif asked.topics is None:
-            waiting.append(_describe_all(ctx, row))
+        if ctx.allows(AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id):
+            allowed.append((asked, row))
         else:
-            waiting.append((yield from _describe_some(ctx, asked, row)))
-    if not waiting:
+            row.error_code = DENIED_GROUP
+    if not allowed:
         return response
 
     async def described() -> DescribeShareGroupOffsetsResponse:
-        for each in waiting:
-            await each
+        for asked, row in allowed:
+            await ctx.services.turns.pause(ctx.connection)
+            if asked.topics is None:
+                await _describe_all(ctx, row)
+            else:
+                await _describe_some(ctx, asked.topics, row)
         return response
 
-    return ctx.later(described())
+    return ctx.later(described(), encoded_in_steps)
 
 
 async def _describe_all(ctx: RequestContext, row: DescribeShareGroupOffsetsResponseGroup) -> None:
@@ -196,72 +200,68 @@ async def _describe_all(ctx: RequestContext, row: DescribeShareGroupOffsetsRespo
         row.error_message = sentence(answer)
         return
     topics = ctx.services.metadata().topics_by_id
-    names = {topic_id: topic.name for topic_id, topic in topics.items()}
     found = await answer
-    allowed = {
-        topic_id
-        for topic_id in {each.topic_id for each in found}
-        if topic_id in topics
-        and ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topics[topic_id].name)
-    }
-    row.topics = _topics((each for each in found if each.topic_id in allowed), names)
+    names: dict[bytes, str] = {}
+    for topic_id in {each.topic_id for each in found}:
+        await ctx.services.turns.pause(ctx.connection)
+        if topic_id in topics and ctx.allows(
+            AclOperation.DESCRIBE, ResourceType.TOPIC, topics[topic_id].name
+        ):
+            names[topic_id] = topics[topic_id].name
+    row.topics = await _topics(ctx, (each for each in found if each.topic_id in names), names)
 
 
-def _describe_some(
+async def _describe_some(
     ctx: RequestContext,
-    asked: DescribeShareGroupOffsetsRequestGroup,
+    topics: Iterable[DescribeShareGroupOffsetsRequestTopic],
     row: DescribeShareGroupOffsetsResponseGroup,
-) -> Steps[Awaitable[None]]:
+) -> None:
     """Fill in the partitions that are asked for; of topics that do not exist, nothing is known."""
     known = ctx.services.metadata().topics
     partitions: list[tuple[bytes, int]] = []
     names: dict[bytes, str] = {}
     unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
     denied: list[DescribeShareGroupOffsetsResponseTopic] = []
-    for topic in asked.topics or ():
-        yield
+    for topic in topics:
+        await ctx.services.turns.pause(ctx.connection)
         if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic_name):
-            denied.append(_unknown(topic, DENIED_TOPIC))
+            denied.append(await _unknown(ctx, topic, DENIED_TOPIC))
         elif topic.topic_name not in known:
-            unknown.append(_unknown(topic, ErrorCode.NONE))
+            unknown.append(await _unknown(ctx, topic, ErrorCode.NONE))
         else:
             topic_id = known[topic.topic_name].topic_id
             names[topic_id] = topic.topic_name
             partitions += ((topic_id, number) for number in topic.partitions)
-
-    async def described() -> None:
-        found: list[ShareOffset] = []
-        if partitions:
-            requests = ctx.services.group_coordinator.share
-            found = await requests.describe_offsets(asked.group_id, partitions)
-        row.topics = [*_topics(found, names), *unknown, *denied]
-
-    return described()
+    found: list[ShareOffset] = []
+    if partitions:
+        requests = ctx.services.group_coordinator.share
+        found = await requests.describe_offsets(row.group_id, partitions)
+    row.topics = [*(await _topics(ctx, found, names)), *unknown, *denied]
 
 
-def _unknown(
-    topic: DescribeShareGroupOffsetsRequestTopic, error: ErrorCode
+async def _unknown(
+    ctx: RequestContext, topic: DescribeShareGroupOffsetsRequestTopic, error: ErrorCode
 ) -> DescribeShareGroupOffsetsResponseTopic:
-    return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=topic.topic_name,
-        topic_id=ZERO_UUID,
-        partitions=[
-            DescribeShareGroupOffsetsResponsePartition(
-                partition_index=number,
-                start_offset=-1,
-                error_code=error,
-                error_message=sentence(error),
-            )
-            for number in topic.partitions
-        ],
+    message = sentence(error)
+    made = DescribeShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name, topic_id=ZERO_UUID, partitions=[]
     )
+    for number in topic.partitions:
+        await ctx.services.turns.pause(ctx.connection)
+        made.partitions.append(
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=number, start_offset=-1, error_code=error, error_message=message
+            )
+        )
+    return made
 
 
-def _topics(
-    found: Iterable[ShareOffset], names: Mapping[bytes, str]
+async def _topics(
+    ctx: RequestContext, found: Iterable[ShareOffset], names: Mapping[bytes, str]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
     topics: dict[bytes, DescribeShareGroupOffsetsResponseTopic] = {}
     for each in found:
+        await ctx.services.turns.pause(ctx.connection)
         topic = topics.get(each.topic_id)
         if topic is None:
             topic = topics[each.topic_id] = DescribeShareGroupOffsetsResponseTopic(
@@ -309,29 +309,32 @@ def alter_share_group_offsets(
             request.topics.append(topic)
             continue
         existing = known.get(topic.topic_name)
+        rows = yield from each_in_steps(
+            lambda row, error=error: AlterShareGroupOffsetsResponsePartition(  # type: ignore[misc]
+                partition_index=row.partition_index,
+                error_code=error,
+                error_message=sentence(error),
+            ),
+            topic.partitions,
+        )
         refused_topics.append(
             AlterShareGroupOffsetsResponseTopic(
                 topic_name=topic.topic_name,
                 topic_id=ZERO_UUID if existing is None else existing.topic_id,
-                partitions=[
-                    AlterShareGroupOffsetsResponsePartition(
-                        partition_index=row.partition_index,
-                        error_code=error,
-                        error_message=sentence(error),
-                    )
-                    for row in topic.partitions
-                ],
+                partitions=rows,
             )
         )
 
-    def together(response: AlterShareGroupOffsetsResponse) -> AlterShareGroupOffsetsResponse:
+    def together(
+        response: AlterShareGroupOffsetsResponse,
+    ) -> Steps[AlterShareGroupOffsetsResponse]:
         if response.error_code == ErrorCode.NONE:
             response.responses = [*refused_topics, *response.responses]
-        return response
+        return (yield from encoded_in_steps(response))
 
     answer = ctx.services.group_coordinator.share.alter_offsets(request)
     if isinstance(answer, AlterShareGroupOffsetsResponse):
-        return together(answer)
+        return (yield from together(answer))
     return ctx.later(answer, together)
 
 
@@ -354,7 +357,9 @@ def delete_share_group_offsets(
     allowed, denied = yield from ctx.partition_by_authorized(
         AclOperation.READ, ResourceType.TOPIC, (each.topic_name for each in topics)
     )
-    refused_topics = [_deleted(name, ZERO_UUID, DENIED_TOPIC, None) for name in denied]
+    refused_topics = yield from each_in_steps(
+        lambda name: _deleted(name, ZERO_UUID, DENIED_TOPIC, None), denied
+    )
 
     async def deleted() -> DeleteShareGroupOffsetsResponse:
         outcome = await ctx.services.group_coordinator.share.delete_offsets(
@@ -368,7 +373,7 @@ def delete_share_group_offsets(
             responses=[*refused_topics, *(_deleted(*each) for each in outcome.topics)]
         )
 
-    return ctx.later(deleted())
+    return ctx.later(deleted(), encoded_in_steps)
 
 
 def _deleted(

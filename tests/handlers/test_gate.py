@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.attack.smallest import array_paths, smallest_request
 from kwire.api import response_class
 from kwire.codec import decode, encode
 from kwire.connection import RequestReceived
@@ -329,6 +330,35 @@ def test_every_api_has_a_response_that_carries_one_error(
     answer = handler.refuse(ctx, message, ErrorCode.UNKNOWN_SERVER_ERROR)
     response = decode(type(answer), encode(answer, version), version)
     assert error_codes(response) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+#: They answer with one row, as often as there are rows, or with what the request has.
+NO_NEW_ROWS = {"CreateAcls", "DeleteAcls", "AlterClientQuotas"}
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [each for each in HANDLERS if each.authorize and each.name not in NO_NEW_ROWS],
+    ids=lambda handler: handler.name,
+)
+def test_long_request_of_who_may_not_send_it_is_refused_in_steps(handler: Handler[Any]) -> None:
+    """Whichever of its arrays is long."""
+    version, error = handler.max_version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    for path in array_paths(handler.request_class, version):
+        body = smallest_request(handler.api_key, version, path, 40_000, distinct=True)
+        message = decode(handler.request_class, body, version)
+        ctx = RequestContext(
+            handler, version, 1, "", 0, ConnectionInfo("id"), services_of(), message
+        )
+        refusing, steps = handler.refuse_in_steps(ctx, message, error), 0
+        while True:
+            try:
+                next(refusing)
+                steps += 1
+            except StopIteration as end:
+                answer = end.value
+                break
+        assert steps >= len(encode(answer, version)) // 10_000, path
 
 
 # Throttling

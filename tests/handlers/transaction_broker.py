@@ -109,9 +109,8 @@ class TransactionBroker:
         ctx = RequestContext(
             handler, version, 1, "", 0, ConnectionInfo("1"), self.broker.rooms.services
         )
-        refusal = handler.refusal
-        assert refusal is not None
-        return decode(response_class(key), encode(refusal(ctx, request, error), version), version)
+        answer = handler.refuse(ctx, request, error)
+        return decode(response_class(key), encode(answer, version), version)
 
     # Requests of a producer
 

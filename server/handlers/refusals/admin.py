@@ -38,6 +38,8 @@ from kwire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
+from ...turns import ROWS_IN_STEP, Steps, each_in_steps
+
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
 
@@ -100,31 +102,33 @@ def _resources(
 
 def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest, error: ErrorCode
-) -> DescribeUserScramCredentialsResponse:
+) -> Steps[DescribeUserScramCredentialsResponse]:
     """The answer has the error, and so has a row for each user, which does not name it."""
-    return DescribeUserScramCredentialsResponse(
-        error_code=error,
-        error_message=None,
-        results=[
-            DescribeUserScramCredentialsResult(
-                user="", error_code=error, error_message=None, credential_infos=[]
-            )
-            for _ in request.users or ()
-        ],
+    rows = yield from each_in_steps(
+        lambda _: DescribeUserScramCredentialsResult(
+            user="", error_code=error, error_message=None, credential_infos=[]
+        ),
+        request.users or (),
     )
+    return DescribeUserScramCredentialsResponse(error_code=error, error_message=None, results=rows)
 
 
 def alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest, error: ErrorCode
-) -> AlterUserScramCredentialsResponse:
+) -> Steps[AlterUserScramCredentialsResponse]:
     """Each user has the error."""
-    names = [row.name for row in request.upsertions] + [row.name for row in request.deletions]
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(user=user, error_code=error, error_message=None)
-            for user in dict.fromkeys(names)
-        ]
+    names: dict[str, None] = {}
+    for rows in (request.upsertions, request.deletions):
+        for first in range(0, len(rows), ROWS_IN_STEP):
+            yield
+            names.update((row.name, None) for row in rows[first : first + ROWS_IN_STEP])
+    results = yield from each_in_steps(
+        lambda user: AlterUserScramCredentialsResult(
+            user=user, error_code=error, error_message=None
+        ),
+        names,
     )
+    return AlterUserScramCredentialsResponse(results=results)
 
 
 def create_acls(
@@ -152,13 +156,12 @@ def describe_client_quotas(
 
 def alter_client_quotas(
     ctx: RequestContext, request: AlterClientQuotasRequest, error: ErrorCode
-) -> AlterClientQuotasResponse:
+) -> Steps[AlterClientQuotasResponse]:
     """Each entity has the error."""
-    return AlterClientQuotasResponse(
-        entries=[
-            AlterClientQuotasResponseEntryData(
-                error_code=error, error_message=None, entity=entry.entity
-            )
-            for entry in request.entries
-        ]
+    rows = yield from each_in_steps(
+        lambda entry: AlterClientQuotasResponseEntryData(
+            error_code=error, error_message=None, entity=entry.entity
+        ),
+        request.entries,
     )
+    return AlterClientQuotasResponse(entries=rows)

@@ -39,7 +39,12 @@ from kwire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kwire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from kwire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -52,8 +57,8 @@ from kwire.messages.share_group_describe import (
     ShareGroupDescribeResponse,
 )
 
-from ...coordinator.group.offsets import commit_error
 from ...coordinator.group.share.sentences import sentence
+from ...turns import Steps, each_in_steps, nested_in_steps
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
@@ -63,9 +68,19 @@ if TYPE_CHECKING:
 
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest, error: ErrorCode
-) -> OffsetCommitResponse:
+) -> Steps[OffsetCommitResponse]:
     """Each partition has the error."""
-    return commit_error(request, error)
+    topics = yield from nested_in_steps(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda row: OffsetCommitResponsePartition(
+            partition_index=row.partition_index, error_code=error
+        ),
+        lambda topic, rows: OffsetCommitResponseTopic(
+            name=topic.name, topic_id=topic.topic_id, partitions=rows
+        ),
+    )
+    return OffsetCommitResponse(topics=topics)
 
 
 def offset_fetch(
@@ -99,16 +114,15 @@ def offset_fetch(
 
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest, error: ErrorCode
-) -> FindCoordinatorResponse:
+) -> Steps[FindCoordinatorResponse]:
     """Each key has the error; before version 4 the response."""
     if ctx.version < 4:
         return FindCoordinatorResponse(error_code=error, node_id=-1, port=-1)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error)
-            for key in request.coordinator_keys
-        ]
+    rows = yield from each_in_steps(
+        lambda key: Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error),
+        request.coordinator_keys,
     )
+    return FindCoordinatorResponse(coordinators=rows)
 
 
 def join_group(

@@ -40,6 +40,8 @@ from kwire.messages.stop_replica import (
     StopReplicaResponse,
 )
 
+from ...turns import Steps, each_in_steps, nested_in_steps
+
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
 
@@ -113,42 +115,38 @@ def offset_for_leader_epoch(
 
 def leader_and_isr(
     ctx: RequestContext, request: LeaderAndIsrRequest, error: ErrorCode
-) -> LeaderAndIsrResponse:
+) -> Steps[LeaderAndIsrResponse]:
     """The response and each partition have the error."""
     if ctx.version >= 5:
-        return LeaderAndIsrResponse(
-            error_code=error,
-            topics=[
-                LeaderAndIsrTopicError(
-                    topic_id=topic.topic_id,
-                    partition_errors=[
-                        LeaderAndIsrPartitionError(
-                            partition_index=row.partition_index, error_code=error
-                        )
-                        for row in topic.partition_states
-                    ],
-                )
-                for topic in request.topic_states
-            ],
+        topics = yield from nested_in_steps(
+            request.topic_states,
+            lambda topic: topic.partition_states,
+            lambda row: LeaderAndIsrPartitionError(
+                partition_index=row.partition_index, error_code=error
+            ),
+            lambda topic, rows: LeaderAndIsrTopicError(
+                topic_id=topic.topic_id, partition_errors=rows
+            ),
         )
+        return LeaderAndIsrResponse(error_code=error, topics=topics)
     rows = [(row.topic_name, row.partition_index) for row in request.ungrouped_partition_states]
     rows += [
         (topic.topic_name, row.partition_index)
         for topic in request.topic_states
         for row in topic.partition_states
     ]
-    return LeaderAndIsrResponse(
-        error_code=error,
-        partition_errors=[
-            LeaderAndIsrPartitionError(topic_name=name, partition_index=number, error_code=error)
-            for name, number in rows
-        ],
+    errors = yield from each_in_steps(
+        lambda row: LeaderAndIsrPartitionError(
+            topic_name=row[0], partition_index=row[1], error_code=error
+        ),
+        rows,
     )
+    return LeaderAndIsrResponse(error_code=error, partition_errors=errors)
 
 
 def stop_replica(
     ctx: RequestContext, request: StopReplicaRequest, error: ErrorCode
-) -> StopReplicaResponse:
+) -> Steps[StopReplicaResponse]:
     """The response and each partition have the error."""
     rows = [(row.topic_name, row.partition_index) for row in request.ungrouped_partitions]
     rows += [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
@@ -157,13 +155,13 @@ def stop_replica(
         for topic in request.topic_states
         for row in topic.partition_states
     ]
-    return StopReplicaResponse(
-        error_code=error,
-        partition_errors=[
-            StopReplicaPartitionError(topic_name=name, partition_index=number, error_code=error)
-            for name, number in rows
-        ],
+    errors = yield from each_in_steps(
+        lambda row: StopReplicaPartitionError(
+            topic_name=row[0], partition_index=row[1], error_code=error
+        ),
+        rows,
     )
+    return StopReplicaResponse(error_code=error, partition_errors=errors)
 
 
 def delete_records(

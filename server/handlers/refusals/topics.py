@@ -46,7 +46,7 @@ from kwire.messages.elect_leaders import (
 )
 from kwire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 
-from ...turns import exhaust
+from ...turns import ROWS_IN_STEP, Steps, exhaust, nested_in_steps
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
@@ -124,24 +124,23 @@ def create_partitions(
 
 def alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: ErrorCode
-) -> AlterReplicaLogDirsResponse:
+) -> Steps[AlterReplicaLogDirsResponse]:
     """Each partition of the request has the error, once."""
     topics: dict[str, dict[int, None]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
-            topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
-                    for number in numbers
-                ],
-            )
-            for name, numbers in topics.items()
-        ]
+            yield
+            numbers = topics.setdefault(topic.name, {})
+            for first in range(0, len(topic.partitions), ROWS_IN_STEP):
+                yield
+                numbers.update(dict.fromkeys(topic.partitions[first : first + ROWS_IN_STEP]))
+    results = yield from nested_in_steps(
+        topics.items(),
+        lambda topic: topic[1],
+        lambda number: AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error),
+        lambda topic, rows: AlterReplicaLogDirTopicResult(topic_name=topic[0], partitions=rows),
     )
+    return AlterReplicaLogDirsResponse(results=results)
 
 
 def describe_log_dirs(
@@ -153,40 +152,33 @@ def describe_log_dirs(
 
 def elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest, error: ErrorCode
-) -> ElectLeadersResponse:
+) -> Steps[ElectLeadersResponse]:
     """Each named partition has the error, and from version 1 on also the response."""
+    results = yield from nested_in_steps(
+        request.topic_partitions or (),
+        lambda topic: topic.partitions,
+        lambda number: PartitionResult(partition_id=number, error_code=error, error_message=None),
+        lambda topic, rows: ReplicaElectionResult(topic=topic.topic, partition_result=rows),
+    )
     return ElectLeadersResponse(
-        error_code=error if ctx.version >= 1 else 0,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[
-                    PartitionResult(partition_id=number, error_code=error, error_message=None)
-                    for number in topic.partitions
-                ],
-            )
-            for topic in request.topic_partitions or ()
-        ],
+        error_code=error if ctx.version >= 1 else 0, replica_election_results=results
     )
 
 
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest, error: ErrorCode
-) -> AlterPartitionReassignmentsResponse:
+) -> Steps[AlterPartitionReassignmentsResponse]:
     """The response has the error, and so has each partition."""
+    responses = yield from nested_in_steps(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda row: ReassignablePartitionResponse(
+            partition_index=row.partition_index, error_code=error
+        ),
+        lambda topic, rows: ReassignableTopicResponse(name=topic.name, partitions=rows),
+    )
     return AlterPartitionReassignmentsResponse(
         error_code=error,
         allow_replication_factor_change=request.allow_replication_factor_change,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ReassignablePartitionResponse(
-                        partition_index=row.partition_index, error_code=error
-                    )
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        responses=responses,
     )

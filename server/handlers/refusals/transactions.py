@@ -17,7 +17,12 @@ from kwire.messages.describe_transactions import (
     TransactionState,
 )
 from kwire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kwire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from kwire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -26,7 +31,7 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-from ...coordinator.group.offsets import transactional_commit_error
+from ...turns import Steps, nested_in_steps
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
@@ -61,57 +66,55 @@ def describe_producers(
 
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest, error: ErrorCode
-) -> AddPartitionsToTxnResponse:
+) -> Steps[AddPartitionsToTxnResponse]:
     """The response has the error; before version 4 each partition."""
     if ctx.version >= 4:
         return AddPartitionsToTxnResponse(error_code=error)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=number, partition_error_code=error
-                    )
-                    for number in topic.partitions
-                ],
-            )
-            for topic in request.v3_and_below_topics
-        ]
+    results = yield from nested_in_steps(
+        request.v3_and_below_topics,
+        lambda topic: topic.partitions,
+        lambda number: AddPartitionsToTxnPartitionResult(
+            partition_index=number, partition_error_code=error
+        ),
+        lambda topic, rows: AddPartitionsToTxnTopicResult(
+            name=topic.name, results_by_partition=rows
+        ),
     )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest, error: ErrorCode
-) -> TxnOffsetCommitResponse:
+) -> Steps[TxnOffsetCommitResponse]:
     """Each partition has the error."""
-    return transactional_commit_error(request, error)
+    topics = yield from nested_in_steps(
+        request.topics,
+        lambda topic: topic.partitions,
+        lambda row: TxnOffsetCommitResponsePartition(
+            partition_index=row.partition_index, error_code=error
+        ),
+        lambda topic, rows: TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows),
+    )
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest, error: ErrorCode
-) -> WriteTxnMarkersResponse:
+) -> Steps[WriteTxnMarkersResponse]:
     """Each partition of each marker has the error."""
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(
-                                partition_index=number, error_code=error
-                            )
-                            for number in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+    markers = []
+    for marker in request.markers:
+        yield
+        topics = yield from nested_in_steps(
+            marker.topics,
+            lambda topic: topic.partition_indexes,
+            lambda number: WritableTxnMarkerPartitionResult(
+                partition_index=number, error_code=error
+            ),
+            lambda topic, rows: WritableTxnMarkerTopicResult(name=topic.name, partitions=rows),
+        )
+        markers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+    return WriteTxnMarkersResponse(markers=markers)
 
 
 def describe_transactions(
