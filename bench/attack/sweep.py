@@ -4,9 +4,9 @@ Each array of each served API is filled with the smallest elements until the req
 16 MB: with elements that are all alike, with distinct ones, and with one element in each array within. With 1 MB, this
 is done in the oldest and the newest version, and in each version whose elements have other fields or another
 encoding than those of the next version; with 4 and 16 MB, in the newest version of each encoding. The
-broker holds 100,000 groups, 100,000 transactional ids and 100,000 producer ids, and 2,000 topics with 20,000 partitions
+broker holds a share group with a state in 20,000 partitions, 100,000 groups, 100,000 transactional ids and 100,000 producer ids, and 2,000 topics with 20,000 partitions
 and every config set; their names are the ones that distinct elements have. `--short` asks a broker without all
-that, in the newest versions, by requests of 1 MB.
+that, in the newest versions, by requests of 1 MB; `--denied` asks as a client that may do nothing.
 
 Turn is in CPU seconds of the event loop's thread; memory is the most that the broker's resident set grew.
 """
@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kwire.api import ApiKey, request_class
 from kwire.records.batch import BatchBuilder
@@ -40,6 +40,9 @@ TOPICS = 2_000
 PARTITIONS = 10
 SIZES = (1, 4, 16)
 ANSWER_S = 120.0
+#: A share group and its member; the states of its partitions are made in so many seconds at most.
+SHARE_GROUP, SHARE_MEMBER = "shares", "member"
+STATES_S = 300.0
 TURN_GOAL_S = 0.05
 MEMORY_GOAL = 300.0
 
@@ -47,6 +50,9 @@ MEMORY_GOAL = 300.0
 DESTRUCTIVE = (
     ApiKey.DELETE_RECORDS,
     ApiKey.OFFSET_DELETE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.WRITE_TXN_MARKERS,
@@ -59,6 +65,12 @@ DESTRUCTIVE = (
     ApiKey.UPDATE_METADATA,
     ApiKey.CONTROLLED_SHUTDOWN,
 )
+
+#: Nobody but a user that does not exist may do anything.
+NOTHING_ALLOWED = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:nobody",
+}
 
 #: What fields outside of the filled array say, so that the request gets as far as possible.
 VALUES: dict[str, object] = {
@@ -97,7 +109,25 @@ VALUES: dict[str, object] = {
 OF_API: dict[ApiKey, dict[str, object]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: {"group_id": "members", "member_id": "member"},
     ApiKey.UPDATE_FEATURES: {"validate_only": True},
+    **{
+        api: {"group_id": SHARE_GROUP, "member_id": SHARE_MEMBER}
+        for api in (
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            ApiKey.SHARE_FETCH,
+            ApiKey.SHARE_ACKNOWLEDGE,
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        )
+    },
 }
+#: Fields of the share partitions' rows that only some APIs have, so that a session begins, and writes are taken.
+OF_API[ApiKey.SHARE_FETCH] |= {"share_session_epoch": 0, "max_records": 500, "batch_size": 500}
 JOINING = {"member_epoch": 0, "rebalance_timeout_ms": 300_000, "topic_partitions": []}
 
 
@@ -267,6 +297,41 @@ def join_group(wire: Wire) -> None:
     wire.receive(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
 
 
+def share_topics(wire: Wire, topics: int) -> None:
+    """A share group that has a state in each partition of the topics, and a member that has subscribed to all."""
+    began = time.monotonic()
+    names = [name_of(number) for number in range(topics)]
+
+    def heartbeat(epoch: int) -> dict[str, Any]:
+        return wire.call(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            1,
+            group_id=SHARE_GROUP,
+            member_id=SHARE_MEMBER,
+            member_epoch=epoch,
+            subscribed_topic_names=names if not epoch else None,
+        )
+
+    def states() -> int:
+        asked = [{"group_id": SHARE_GROUP, "topics": None}]
+        (row,) = wire.call(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=asked)["groups"]
+        return sum(len(topic["partitions"]) for topic in row["topics"])
+
+    answer = heartbeat(0)
+    epoch = answer["member_epoch"]
+    while (found := states()) < topics * PARTITIONS:
+        time.sleep(1)
+        answer = heartbeat(epoch)
+        epoch = answer["member_epoch"] if not answer["error_code"] else 0
+        if time.monotonic() > began + STATES_S:
+            note(f"only {found} share partitions have a state: {answer!r:.200}")
+            break
+    # So that rows of share partitions are those of the group, where ids need not be distinct.
+    answer = wire.call(ApiKey.METADATA, 12, topics=[{"topic_id": bytes(16), "name": names[0]}])
+    VALUES["topic_id"] = answer["topics"][0]["topic_id"]
+    note(f"share partitions: {found}, after {time.monotonic() - began:.0f} s")
+
+
 # Measuring
 
 
@@ -347,6 +412,19 @@ def report(found: Iterable[Found]) -> None:
         )
 
 
+def make_stage(target: MeteredKwire, options: argparse.Namespace) -> None:
+    """Have the broker hold what the options say."""
+    wire = Wire(target.port, 600.0)
+    plain(wire)
+    if not options.zookeeper:
+        join_group(wire)
+    if not options.short:
+        make_state(wire, options.divisor)
+        if not options.zookeeper:
+            share_topics(wire, TOPICS // options.divisor)
+    wire.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.attack.sweep")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -360,6 +438,7 @@ def main() -> None:
     parser.add_argument("--newest", action="store_true", help="the newest versions only")
     parser.add_argument("--divisor", type=int, default=1, help="make a part of the state only")
     parser.add_argument("--zookeeper", action="store_true", help="a real ZooKeeper is the store")
+    parser.add_argument("--denied", action="store_true", help="by a client that may do nothing")
     parser.add_argument("--json", type=Path, help="also write all results to this file")
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -373,15 +452,12 @@ def main() -> None:
             stack.callback(server.close)
             server.start()
             target.arguments = ("--zookeeper", server.connect)
+        if options.denied:
+            target.config |= NOTHING_ALLOWED
         target.start(120.0)
         stack.callback(target.stop)
-        wire = Wire(target.port, 600.0)
-        plain(wire)
-        if not options.zookeeper:
-            join_group(wire)
-        if not options.short:
-            make_state(wire, options.divisor)
-        wire.close()
+        if not options.denied:
+            make_stage(target, options)
         sweep = Sweep(target)
         sizes = (1,) if options.short else options.sizes
         try:
