@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from ..e2e.conftest import build_broker
+from ..support.kwire_cluster import KwireCluster
 from .checker import check
 from .conftest import broker_config, log_dirs
 from .harness import EXPECTATIONS, Plan, history, run
@@ -21,6 +22,10 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=60.0, help="records a second and producer")
     parser.add_argument("--between", type=float, nargs=2, default=(0.5, 3.0), metavar="SECONDS")
     parser.add_argument("--no-java", action="store_true")
+    parser.add_argument("--shares", action="store_true", help="no groups but a share group")
+    parser.add_argument(
+        "--brokers", type=int, default=1, help="a cluster of so many, whose leaders move"
+    )
     options = parser.parse_args()
     kept = options.directory / "history"
     if not options.kills:
@@ -33,11 +38,23 @@ def main() -> int:
         directory=kept,
         between_s=tuple(options.between),
         rate=options.rate,
-        java=not options.no_java,
-        both_protocols=True,
-        log_dirs=log_dirs(options.directory),
+        java=not options.no_java and not options.shares,
+        transactions=not options.shares,
+        groups=not options.shares,
+        replication_factor=min(options.brokers, 3),
+        both_protocols=options.brokers == 1,
+        shares=True,
+        log_dirs=log_dirs(options.directory) if options.brokers == 1 else (),
         say=lambda text: print(text, flush=True),
     )
+    if options.brokers > 1:
+        cluster = KwireCluster(options.directory / "cluster", options.brokers, broker_config())
+        try:
+            outcome = run(cluster.start().brokers, plan)
+        finally:
+            cluster.stop()
+        print(outcome)
+        return 0 if outcome.verdict.passed else 1
     with build_broker(options.directory / "broker", broker_config(plan.log_dirs)) as broker:
         outcome = run([broker], plan)
     print(outcome)

@@ -63,13 +63,15 @@ class Phase:
     """The progress of the run, which clients check between two operations.
 
     Shape: `acknowledged` is the last such offset of each partition, `passed` the last one that each
-    group got; each client adds what it knows.
+    group got; each client adds what it knows. `settled` is what share groups are done with, as far as they know; what
+    `passed` has of them is the last offset before the first that they are not done with.
     """
 
     stopping: threading.Event = field(default_factory=threading.Event)  # send no more
     drained: threading.Event = field(default_factory=threading.Event)  # read no more
     acknowledged: dict[str, int] = field(default_factory=dict)
     passed: dict[tuple[str, str], int] = field(default_factory=dict)
+    settled: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note_acknowledged(self, parts: list[list[Any]]) -> None:
@@ -84,6 +86,25 @@ class Phase:
         with self._lock:
             for tp, offset in ((part[1], part[2][-1][0]) for part in parts if part[0] == "poll"):
                 self.passed[group, tp] = max(offset, self.passed.get((group, tp), -1))
+
+    def note_delivered(self, group: str, records: list[tuple[str, int]]) -> None:
+        """Record what a share group is not done with after all."""
+        with self._lock:
+            for tp, offset in records:
+                self.settled.setdefault((group, tp), set()).discard(offset)
+                if offset <= self.passed.get((group, tp), -1):
+                    self.passed[group, tp] = offset - 1
+
+    def note_settled(self, group: str, records: list[tuple[str, int]]) -> None:
+        """Record what a share group is done with."""
+        with self._lock:
+            for tp, offset in records:
+                done = self.settled.setdefault((group, tp), set())
+                done.add(offset)
+                last = self.passed.get((group, tp), min(done) - 1)
+                while last + 1 in done:
+                    last += 1
+                self.passed[group, tp] = last
 
     def behind(self, group: str, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return where a group is behind the acknowledged offsets: its position and its goal."""

@@ -10,20 +10,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kwire.api import ApiKey
+
 from ..support.broker_process import BrokerFailed
+from ..support.wire_client import WireClient
 from .checker import Expectations, Line, Verdict, check, read_lines
 from .clients import Client, ClientFailed, Phase, Place
 from .java import JavaMember, JavaSender, JavaTool
 from .moves import move_some, wait_for_moves
 from .plain import GroupMember, LastReader, Sender
 from .recorder import Recorder
+from .sharing import ShareMember
 from .transactional import Mixer, Transactor, Transformer
 
 TOPICS = ("once", "plain", "transactions", "mixed", "made", "java")
@@ -73,6 +77,9 @@ class Plan:
     transactions: bool = True
     #: Members of groups choose between the classic protocol and that of KIP-848, each time that they join.
     both_protocols: bool = False
+    #: There is a share group; and whether there are other groups.
+    shares: bool = False
+    groups: bool = True
     #: The log directories of each broker, between which replicas are moved shortly before kills.
     log_dirs: tuple[str, ...] = ()
     say: Callable[[str], None] = print
@@ -123,6 +130,8 @@ def run(
     )
     topics = [topic for topic in TOPICS if topic != JAVA or plan.java]
     _create(bootstrap, topics, plan)
+    if plan.shares:
+        begin_at_the_beginning(bootstrap)
     phase = Phase()
     clients = _clients(place, phase, plan)
     for client in clients:
@@ -179,6 +188,16 @@ def _create(bootstrap: str, topics: Sequence[str], plan: Plan) -> None:
         future.result(30)
 
 
+def begin_at_the_beginning(bootstrap: str) -> None:
+    """Let the share group have all records, where groups have configs: with a cluster's ZooKeeper, they have none."""
+    host, port = bootstrap.split(",")[0].rsplit(":", 1)
+    row = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
+    resource = {"resource_type": 32, "resource_name": "share", "configs": [row]}
+    with closing(WireClient(host, int(port))) as client:
+        asked = {"resources": [resource], "validate_only": False}
+        client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)
+
+
 def _clients(place: Place, phase: Phase, plan: Plan) -> list[Client]:
     clients: list[Client] = [
         Sender(place, phase, "idempotent-0", ONCE, idempotent=True),
@@ -187,7 +206,23 @@ def _clients(place: Place, phase: Phase, plan: Plan) -> list[Client]:
     ]
     if plan.transactions:
         clients += _transactional_clients(place, phase)
-    clients += [
+    if plan.groups:
+        clients += _group_members(place, phase)
+    if plan.shares:
+        clients += [
+            ShareMember(place, phase, f"share-{number}", group="share", topic=ONCE)
+            for number in range(2)
+        ]
+    if plan.java:
+        clients += [
+            JavaSender(place, phase, "java-sender", JAVA),
+            JavaMember(place, phase, "java-member", JAVA, "java"),
+        ]
+    return clients
+
+
+def _group_members(place: Place, phase: Phase) -> list[Client]:
+    clients: list[Client] = [
         GroupMember(
             *(place, phase, f"committed-{number}"),
             group="committed",
@@ -205,11 +240,6 @@ def _clients(place: Place, phase: Phase, plan: Plan) -> list[Client]:
         )
         for number in range(2)
     ]
-    if plan.java:
-        clients += [
-            JavaSender(place, phase, "java-sender", JAVA),
-            JavaMember(place, phase, "java-member", JAVA, "java"),
-        ]
     return clients
 
 

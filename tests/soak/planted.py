@@ -296,6 +296,47 @@ def group_hole(lines: list[Line]) -> None:
     unread(lines, part[1], part[2], "uncommitted")
 
 
+def shared(lines: list[Line], kind: str, op: str, part: list[Any]) -> None:
+    """Add what a member of a share group has done, after all else."""
+    time = int(lines[-1]["time"])
+    lines.append(
+        {
+            **{"time": time + 10, "invoked": time + 5, "process": "share", "op": op},
+            **{"type": kind, "value": [part], "group": "share"},
+        }
+    )
+
+
+def first_records(lines: list[Line]) -> list[tuple[int, str]]:
+    """Offset and value of the first records of a partition."""
+    return sorted((p[3], p[2]) for _, p in sends(lines, "once") if p[1] == "once-0")[:3]
+
+
+def share_repeat(lines: list[Line]) -> None:
+    offset, value = first_records(lines)[0]
+    shared(lines, "ok", "acquire", ["got", "once-0", [[offset, 1, value]]])
+    shared(lines, "ok", "settle", ["settle", "once-0", [[offset, 1]]])
+    shared(lines, "ok", "acquire", ["got", "once-0", [[offset, 2, value]]])
+
+
+def share_loss(lines: list[Line]) -> None:
+    (offset, value), _, (other, other_value) = first_records(lines)
+    rows = [[offset, 1, value], [other, 1, other_value]]
+    shared(lines, "ok", "acquire", ["got", "once-0", rows])
+
+
+def share_count_too_high(lines: list[Line]) -> None:
+    offset, value = first_records(lines)[0]
+    shared(lines, "ok", "acquire", ["got", "once-0", [[offset, 2, value]]])
+
+
+def share_count_too_low(lines: list[Line]) -> None:
+    offset, value = first_records(lines)[0]
+    shared(lines, "ok", "acquire", ["got", "once-0", [[offset, 1, value]]])
+    shared(lines, "ok", "settle", ["settle", "once-0", [[offset, 2]]])
+    shared(lines, "ok", "acquire", ["got", "once-0", [[offset, 1, value]]])
+
+
 #: Which check must find what.
 FAULTS: list[tuple[Callable[[list[Line]], None], str]] = [
     (lost_write, "lost write"),
@@ -327,6 +368,10 @@ FAULTS: list[tuple[Callable[[list[Line]], None], str]] = [
     (group_rewind, "group rewind"),
     (group_skip, "group skip"),
     (group_hole, "group hole"),
+    (share_repeat, "share repeat"),
+    (share_loss, "share loss"),
+    (share_count_too_high, "share count"),
+    (share_count_too_low, "share count"),
 ]
 
 

@@ -3,7 +3,7 @@
 KWIRE_KILLS=N kills N times, KWIRE_SEED=N chooses and waits as the run with that seed did. Without
 Java, Apache Kafka's own tools are not among the clients. In the long form, and with KWIRE_BOTH_PROTOCOLS=1, members of
 groups join by the classic protocol or by that of KIP-848, so that the group changes its kind. Replicas are moved between
-the broker's log directories, and most kills come while they are.
+the broker's log directories, and most kills come while they are. Members of a share group settle each record once.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def test_killed_broker_loses_and_repeats_nothing(
         *(kills, seed, tmp_path / "history"),
         java=java,
         both_protocols=both,
+        shares=BROKER == "kwire",
         log_dirs=log_dirs(tmp_path),
     )
     broker = new_broker(broker_config(plan.log_dirs))
@@ -52,6 +53,9 @@ def test_killed_broker_loses_and_repeats_nothing(
     assert outcome.verdict.passed, str(outcome)
     assert outcome.verdict.counts["kills"] >= kills
     assert outcome.moves or not plan.log_dirs
+    if plan.shares:
+        for what in ("records shared", "share acknowledgements ok"):
+            assert outcome.verdict.counts[what] > 5 * kills
     for topic in TOPICS:
         if java or topic != JAVA:
             assert outcome.verdict.counts[f"records acknowledged in {topic}"] > 5 * kills

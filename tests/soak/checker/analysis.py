@@ -124,6 +124,9 @@ def analyse(lines: Iterable[Line], expectations: Expectations) -> Analysis:
                 analysis.polled.add((tp, value))
                 if operation.isolation == READ_COMMITTED:
                     analysis.polled_committed.add((tp, value))
+        for tp, acquired in operation.acquired:
+            for offset, _, value in acquired:
+                analysis.logs[tp].learn(offset, value)
         if operation.name == "kill":
             analysis.repeats.append((operation.invoked, operation.invoked))
         elif operation.name == "move":  # of the partition's leader, and of the coordinator

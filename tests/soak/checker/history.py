@@ -2,10 +2,12 @@
 
 | field | meaning | | --- | --- | | `time` | monotonic clock of the machine, nanoseconds | |
 `process` | the client; it has one operation under way at a time | | `op` | `send`, `txn`, `poll`,
-`commit`, `assign`, `revoke`, `end`, `kill`, `move` (of leaders, with no kill), `start` | | `type` |
+`commit`, `assign`, `revoke`, `end`, `kill`, `move` (of leaders, with no kill), `start`; of members of
+share groups `acquire`, `settle` | | `type` |
 `invoke`, then `ok`, `fail` (it certainly did not happen) or `info` (nobody knows) | | `value` |
 what it consists of: `["send", tp, value, offset or null]`, `["poll", tp, [[offset, value], ...]]`,
-`["at", tp, offset]` | | `txn` | the transactional id | | `ending` | when the commit of the
+`["at", tp, offset]`, `["got", tp, [[offset, delivery count, value], ...]]`,
+`["settle", tp, [[offset, acknowledge type], ...]]` | | `txn` | the transactional id | | `ending` | when the commit of the
 transaction was asked for; absent when it never was | | `group`, `isolation` | of the consumer whose
 records or offsets these are | | `invoked` | begin of an operation that has no `invoke` line of its
 own (polls have none) |
@@ -47,6 +49,8 @@ class Operation:
     sends: list[tuple[str, str, int | None]] = field(default_factory=list)
     polls: list[tuple[str, list[tuple[int, str]]]] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
+    acquired: list[tuple[str, list[tuple[int, int, str]]]] = field(default_factory=list)
+    settled: list[tuple[str, list[tuple[int, int]]]] = field(default_factory=list)
     transactional_id: str | None = None
     ending: int | None = None
     group: str | None = None
@@ -121,6 +125,11 @@ def _operation(
             operation.polls.append((name, records))
         elif kind == "at":
             operation.offsets[name] = rest[0]
+        elif kind == "got":
+            rows = [(offset, count, sys.intern(value)) for offset, count, value in rest[0]]
+            operation.acquired.append((name, rows))
+        elif kind == "settle":
+            operation.settled.append((name, [(offset, kind) for offset, kind in rest[0]]))
         else:
             raise ValueError(f"unknown part {kind!r} in {line}")
     return operation

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from . import groups, order, records, transactions
+from . import groups, order, records, shares, transactions
 from .analysis import Analysis, Expectations, analyse, topic_of
 from .history import Line
 
@@ -38,6 +38,9 @@ CHECKS: Mapping[str, Callable[[Analysis], Iterator[str]]] = {
     "group rewind": groups.group_rewinds,
     "group skip": groups.group_skips,
     "group hole": groups.group_holes,
+    "share repeat": shares.share_repeats,
+    "share loss": shares.share_losses,
+    "share count": shares.share_counts,
 }
 
 SHOWN = 20
@@ -82,12 +85,16 @@ def counted(analysis: Analysis) -> dict[str, int]:
     for operation in analysis.operations:
         if operation.name == "txn":
             counts[f"transactions {operation.outcome}"] += 1
+        elif operation.name == "settle":
+            for _, rows in operation.settled:
+                counts[f"share acknowledgements {operation.outcome}"] += len(rows)
         elif operation.name in ("send", "commit"):
             counts[f"{operation.name}s {operation.outcome}"] += 1
         elif operation.name in ("kill", "assign"):
             counts[f"{operation.name}s"] += 1
         for tp, _, _ in analysis.acknowledged(operation):
             counts[f"records acknowledged in {topic_of(tp)}"] += 1
+        counts["records shared"] += sum(len(found) for _, found in operation.acquired)
         counts["records polled"] += sum(len(found) for _, found in operation.polls)
     counts["partitions"] = len(analysis.logs)
     counts["write cycles (allowed)"] = transactions.write_cycles(analysis)
