@@ -181,10 +181,22 @@ TINY = (
 )
 
 
+#: Groups of the newer protocols, and the states of share groups.
+TINY_SHARES = (
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ("group_ids",), {}),
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1, ("group_ids",), {}),
+    (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, ("groups",), {}),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, ("topics",), {"group_id": "shares"}),
+    (ApiKey.READ_SHARE_GROUP_STATE, 0, ("topics", "partitions"), {"group_id": "shares"}),
+    (ApiKey.DELETE_SHARE_GROUP_STATE, 0, ("topics", "partitions"), {"group_id": "shares"}),
+)
+KAFKA_3_HAS_NOT = {ApiKey.DESCRIBE_TOPIC_PARTITIONS, *(api for api, *_ in TINY_SHARES)}
+
+
 def tiny_rows() -> list[Row]:
     found = []
-    for api, version, path, values in TINY:
-        for megabytes in (1, 2, 4, 10):
+    for api, version, path, values in (*TINY, *TINY_SHARES):
+        for megabytes in (1, 2, 4, 10) if (api, version, path, values) in TINY else (1, 4, 16):
             name = api.name.title().replace("_", "")
             found.append(
                 Row(
@@ -192,7 +204,7 @@ def tiny_rows() -> list[Row]:
                     f"{name} of {megabytes} MB of tiny elements",
                     "plain",
                     tiny(api, version, path, megabytes, **values),
-                    in_kafka=api is not ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+                    in_kafka=api not in KAFKA_3_HAS_NOT,
                 )
             )
     return found
