@@ -82,8 +82,8 @@ class KraftHome(Home):
         return self.room / "data"
 
     def start(self, kind: str, **config: str) -> None:
-        """Start one of the brokers."""
-        settings = SETTINGS | AUTHORIZER
+        """Start one of the brokers; settings have their own names here."""
+        settings = SETTINGS | AUTHORIZER | config
         if kind == KAFKA:
             settings |= ONLY_KAFKA | ONLY_4
             self.broker = Kafka43Broker(self.room, config=settings, port=self.port)
@@ -173,6 +173,11 @@ def configure(address: str, configs: Configs = CONFIGS) -> None:
         address, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False}
     )
     assert [row["error_code"] for row in answer["entries"]] == [0] * len(entries), answer
+    configure_all(address, configs)
+
+
+def configure_all(address: str, configs: Configs) -> None:
+    """Set configs."""
     for kind, name, key, value in configs:
         config = {"name": key, "config_operation": 0, "value": value}
         resource = {"resource_type": kind, "resource_name": name, "configs": [config]}
