@@ -114,7 +114,8 @@ class ShareSide(Side):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.members = {("s", who): Member(f"m{who}") for who in range(MEMBERS)}
+        # Single letters do not share a bucket of Java's tables, in which they would come as they were put there.
+        self.members = {("s", who): Member(chr(ord("a") + who)) for who in range(MEMBERS)}
 
     def play(self, step: Step) -> Any:
         answer = super().play(step)
