@@ -78,6 +78,12 @@ def share_program(seed: int, steps: int) -> list[Step]:
                     name: [each for each in some if each < PARTITIONS.get(name, 5)] or [0]
                     for name, some in more["topics"].items()
                 }
+            if kind == "alter":
+                # Apache Kafka cannot delete a group of which it has altered no partition of a topic that there is.
+                more["topics"] = {
+                    name: some if min(some) < PARTITIONS.get(name, 5) else [*some, 0]
+                    for name, some in more["topics"].items()
+                }
             more["all"] = rng.random() < 0.5
         made.append(Step(kind, rng.randrange(members), more))
     return made
