@@ -95,14 +95,14 @@ def ask(door: Door, request: Request) -> dict[str, Any]:
 
 
 def members_and_starts(answers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What only alice may change: the members, and where the group begins, which is -1 until a fetch has been stored."""
+    """What only alice may change: the members, and where the group begins, if that is known and not the beginning."""
     shares, offsets, consumers = answers
     members = [
         sorted(each["member_id"] for each in answer["groups"][0]["members"])
         for answer in (shares, consumers)
     ]
     topics = offsets["groups"][0]["topics"]
-    starts = [max(row["start_offset"], 0) for topic in topics for row in topic["partitions"]]
+    starts = {row["start_offset"] for topic in topics for row in topic["partitions"]} - {-1, 0}
     return members, starts
 
 
