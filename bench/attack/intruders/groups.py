@@ -95,14 +95,18 @@ def ask(door: Door, request: Request) -> dict[str, Any]:
 
 
 def members_and_starts(answers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What only alice may change: the members, and where the group begins, if that is known and not the beginning."""
+    """What only alice may change: the members, and where the group begins in each partition that has a state."""
     shares, offsets, consumers = answers
     members = [
         sorted(each["member_id"] for each in answer["groups"][0]["members"])
         for answer in (shares, consumers)
     ]
     topics = offsets["groups"][0]["topics"]
-    starts = {row["start_offset"] for topic in topics for row in topic["partitions"]} - {-1, 0}
+    starts = [
+        (topic["topic_name"], row["partition_index"], row["start_offset"])
+        for topic in topics
+        for row in topic["partitions"]
+    ]
     return members, starts
 
 
@@ -141,6 +145,10 @@ def groups_of_others(broker: SecuredKwire) -> Tried:
             time.sleep(0.1)
         assert not errors_in(ask(alice, fetch(SHARES, topic_id))) - {0}
         before = shown(alice)
+        while not before[1]["groups"][0]["topics"]:  # the state of the partition is being made
+            assert time.monotonic() < deadline, before
+            time.sleep(0.1)
+            before = shown(alice)
         assert not errors_in(list(before)) - {0}, before
         yield from attempts(broker, topic_id)
         yield (
