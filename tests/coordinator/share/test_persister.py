@@ -25,7 +25,7 @@ from server.coordinator.share_coordinator import ShareCoordinator, coordinator_k
 from server.coordinator.share_persister import StatePersister
 from server.handlers import share_group_state as handlers
 from server.metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
-from server.turns import Turns
+from server.turns import Turns, exhaust
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 
@@ -193,7 +193,11 @@ def test_other_broker_is_asked_by_requests_and_again_after_a_failure(loop: async
         world.image.leader = 2
         done = [StateOutcome(TOPIC, 0)]
         moved = [StateOutcome(TOPIC, 0, ErrorCode.NOT_COORDINATOR)]
-        world.responses = [OSError("gone"), handlers._written(moved), handlers._written(done)]
+        world.responses = [
+            OSError("gone"),
+            exhaust(handlers._written(moved)),
+            exhaust(handlers._written(done)),
+        ]
         (answer,) = await world.write(5, leader_epoch=4)
         assert answer == StateOutcome(TOPIC, 0)
         assert len(world.requests) == 3
@@ -214,7 +218,7 @@ def test_rows_for_one_broker_and_group_are_one_request(loop: asyncio.Runner) -> 
             TOPIC, 0, state_epoch=1, start_offset=3, state_batches=(StateBatch(3, 4, 0, 2),)
         )
         fenced = share_persister.StateRead(TOPIC, 1, ErrorCode.FENCED_LEADER_EPOCH, "older")
-        world.responses = [handlers._read([state, fenced])]
+        world.responses = [exhaust(handlers._read([state, fenced]))]
         rows = [ReadState(TOPIC, 0, 1), ReadState(TOPIC, 1, 1)]
         first, second = await world.persister.read_state(GROUP, rows)
         assert first == state
