@@ -22,6 +22,10 @@ from .problems import Problem
 
 #: How often an object store may say that two requests for one name came at the same time.
 CONFLICTS = 5
+#: How often a file that is replaced while it is read is read from its beginning.
+READ_TRIES = 5
+#: The end of the name of what Hadoop's S3A then throws.
+REPLACED = ".RemoteFileChangedException"
 #: Raises Problem if a name that was held may be another process's by now.
 StillHeld = Callable[[], None]
 
@@ -228,7 +232,20 @@ class HadoopStorage(Storage):
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
         """See Storage."""
-        path = self._path(name)
+        from py4j.protocol import Py4JJavaError
+
+        tries = READ_TRIES
+        while True:
+            tries -= 1
+            try:
+                return self._read_once(self._path(name), last)
+            except Py4JJavaError as error:
+                # S3 refuses to read on in an object that was replaced after it had been opened.
+                changed = error.java_exception.getClass().getName().endswith(REPLACED)
+                if not changed or not tries:
+                    raise
+
+    def _read_once(self, path: Any, last: int | None) -> bytes | None:
         if not self._fs.exists(path):
             return None
         stream = self._fs.open(path)

@@ -108,6 +108,8 @@ def test_kcat_logs_in(broker: KwireBroker, kdc: Kdc, keytab: str, tmp_path: Path
     )
     if "No provider for SASL mechanism GSSAPI" in done.stderr:
         pytest.skip("this kcat was built without GSSAPI")
+    if "is missing a GSSAPI module" in done.stderr:
+        pytest.skip("needs GSSAPI of Cyrus SASL (Debian: libsasl2-modules-gssapi-mit)")
     assert done.returncode == 0, done.stderr
     assert "broker 0 at localhost" in done.stdout or "1 brokers" in done.stdout
 
