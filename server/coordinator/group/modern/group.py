@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from enum import Enum
 from sys import getsizeof
@@ -19,7 +20,7 @@ NAME_BYTES = 64
 M = TypeVar("M")
 
 
-class ModernGroup(Generic[M]):
+class ModernGroup(ABC, Generic[M]):
     """The hard state of a group, which changes only as records are replayed.
 
     Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
@@ -51,9 +52,9 @@ class ModernGroup(Generic[M]):
         )
 
     @property
+    @abstractmethod
     def state(self) -> Enum:
         """The state; the value is Kafka's name on the wire."""
-        raise NotImplementedError
 
     @property
     def is_empty(self) -> bool:
