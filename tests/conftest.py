@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kwire import native
+from server.native_source import what_is_wrong
 from tests.support.forms import form
 
 if TYPE_CHECKING:
@@ -80,6 +82,13 @@ def stage_of(item: pytest.Item) -> str:
         if any(item.get_closest_marker(marker) for marker in markers):
             return stage
     return "unit"
+
+
+def pytest_sessionstart() -> None:
+    """Test no native module that is older than its sources, whose answers may be wrong."""
+    wrong = what_is_wrong(ROOT.parent / "kwire", native.source, "")
+    if wrong:
+        pytest.exit(f"kwire's native module: {wrong}; run: python setup.py build_ext -i", 4)
 
 
 @pytest.hookimpl(trylast=True)
