@@ -60,6 +60,7 @@ class Led:
         "partition",
         "serving",
         "timer",
+        "unserved",
         "waiting",
         "watch",
     )
@@ -71,8 +72,8 @@ class Led:
         self.machine: SharePartition | None = None
         self.gone = False
         self.waiting: dict[WaitingShareFetch, None] = {}
-        #: Whether those that wait are being served.
-        self.serving = False
+        #: Whether those that wait are being served, and whether something has come since each of them was looked at.
+        self.serving = self.unserved = False
         self.timer: asyncio.TimerHandle | None = None
         self.watch: Watch | None = None
 
@@ -123,7 +124,19 @@ class WaitingShareFetch:
     Shape: `errors` has the rows of partitions that cannot be fetched; `end` ends the wait if nobody wants the answer.
     """
 
-    __slots__ = ("errors", "future", "group_id", "held", "left", "params", "settings", "timer")
+    __slots__ = (
+        "errors",
+        "future",
+        "group_id",
+        "held",
+        "late",
+        "left",
+        "params",
+        "settings",
+        "timer",
+        "trying",
+        "wanted",
+    )
 
     def __init__(self, group_id: str, params: ShareFetchParams, settings: ShareSettings) -> None:
         self.group_id = group_id
@@ -135,17 +148,21 @@ class WaitingShareFetch:
         self.errors: Rows = {}
         self.future: asyncio.Future[Rows] | None = None
         self.timer: asyncio.TimerHandle | None = None
+        #: Whether its time is over, whether an attempt to answer it is under way, and whether another is wanted.
+        self.late = self.trying = self.wanted = False
 
     @property
     def is_done(self) -> bool:
         return self.future is None or self.future.done()
 
-    def answer(self, rows: Rows) -> None:
-        """Answer, and wait no more."""
+    def answer(self, rows: Rows) -> bool:
+        """Answer, and wait no more; False if nobody wants the answer."""
         self.leave()
         assert self.future is not None
-        if not self.future.done():
-            self.future.set_result({**rows, **self.errors})
+        if self.future.done():
+            return False
+        self.future.set_result({**rows, **self.errors})
+        return True
 
     def end(self) -> None:
         """Nobody wants the answer."""

@@ -33,7 +33,7 @@ from .led import (
     error_row,
 )
 from .loading import Loaded, Loading
-from .partition import Acknowledged, Refusal, SharePartition
+from .partition import RELEASE, Acknowledged, Refusal, SharePartition
 from .sessions import PartitionKey, SessionKey, ShareSessionCache
 from .settings import ShareSettings
 from .state_errors import FENCING, told
@@ -213,7 +213,8 @@ class SharePartitionManager:
             is_storage = isinstance(error, OSError)
             code = ErrorCode.KAFKA_STORAGE_ERROR if is_storage else ErrorCode.CORRUPT_MESSAGE
             return error_row(number, code), 0
-        self._watch_locks(led)
+        finally:
+            self._watch_locks(led)
         if not rows:
             result.close()
             return empty_row(number), 0
@@ -238,9 +239,58 @@ class SharePartitionManager:
                     continue
                 led.waiting[waiting] = None
                 self._watch(led)
+            # Watches tell of what comes after them; what came since the fetch looked is there already.
+            for led in waiting.held:
+                yield
+                if self._has_some(led):
+                    yield from self._attempt(waiting)
+                    return
         except GeneratorExit:
             waiting.end()
             raise
+
+    def _has_some(self, led: Led) -> bool:
+        """Whether there is something to acquire, however little."""
+        machine = led.machine
+        if machine is None or led.gone:
+            return False
+        settings = self.settings_of(led.key.group_id)
+        return machine.can_acquire(settings) and machine.next_fetch_offset() < _readable_end(
+            led.partition, settings
+        )
+
+    def _attempt(self, waiting: WaitingShareFetch) -> Steps[None]:
+        """Try to answer a fetch that waits.
+
+        Shape: one attempt at a time. Two would acquire records side by side, and only those of one be sent; so
+        the one that is under way looks again for who comes in between.
+        """
+        waiting.wanted = True
+        if waiting.trying:
+            return
+        waiting.trying = True
+        try:
+            while waiting.wanted and not waiting.is_done:
+                waiting.wanted = False
+                at_last = waiting.late
+                rows = yield from self._try(waiting, at_last=at_last)
+                if (rows is not None or at_last) and not waiting.answer(rows or {}):
+                    yield from self._give_back(waiting, rows or {})
+        finally:
+            waiting.trying = False
+
+    def _give_back(self, waiting: WaitingShareFetch, rows: Rows) -> Steps[None]:
+        """Release what was acquired for a fetch whose member went meanwhile."""
+        for row_key, row in rows.items():
+            if row.records and not isinstance(row.records, bytes):
+                row.records.close()
+            batches = [
+                Acknowledged(each.first_offset, each.last_offset, (RELEASE,))
+                for each in row.acquired_records
+            ]
+            if batches:
+                member_id = waiting.params.member_id
+                yield from self.acknowledge(waiting.group_id, member_id, row_key, batches)
 
     def _has_lost(self, waiting: WaitingShareFetch) -> None:
         """A share partition that a fetch waits with is gone."""
@@ -271,40 +321,42 @@ class SharePartitionManager:
 
     def serve(self, led: Led) -> None:
         """Answer the fetches that wait for a share partition, as far as there is anything for them."""
+        led.unserved = True
         if led.waiting and not led.serving and not led.gone:
             led.serving = True
             self._rooms.turns.run(self._serve(led))
 
     def _serve(self, led: Led) -> Steps[None]:
         try:
-            for waiting in list(led.waiting):
-                yield
-                machine = led.machine
-                if machine is None or led.gone:
-                    break
-                settings = waiting.settings
-                if not machine.can_acquire(settings) or (
-                    waiting.params.min_bytes > 0
-                    and machine.next_fetch_offset() >= _readable_end(led.partition, settings)
-                ):
-                    break
-                if waiting.is_done:
-                    continue
-                rows = yield from self._try(waiting)
-                if rows is not None:
-                    waiting.answer(rows)
+            while led.unserved and led.waiting and not led.gone:
+                led.unserved = False
+                settings = self.settings_of(led.key.group_id)
+                end = _readable_end(led.partition, settings)
+                yield from self._serve_once(led)
+                if _readable_end(led.partition, settings) > end:
+                    led.unserved = True  # nobody watched
         finally:
             led.serving = False
         self._watch(led)
 
-    def _time_out(self, waiting: WaitingShareFetch) -> None:
-        def last() -> Steps[None]:
-            if not waiting.is_done:
-                rows = yield from self._try(waiting, at_last=True)
-                if not waiting.is_done:
-                    waiting.answer(rows or {})
+    def _serve_once(self, led: Led) -> Steps[None]:
+        """Try to answer those that wait, in order, while there is something."""
+        for waiting in list(led.waiting):
+            yield
+            machine = led.machine
+            if machine is None or led.gone:
+                return
+            settings = waiting.settings
+            if not machine.can_acquire(settings) or (
+                waiting.params.min_bytes > 0
+                and machine.next_fetch_offset() >= _readable_end(led.partition, settings)
+            ):
+                return
+            yield from self._attempt(waiting)
 
-        self._rooms.turns.run(last())
+    def _time_out(self, waiting: WaitingShareFetch) -> None:
+        waiting.late = True
+        self._rooms.turns.run(self._attempt(waiting))
 
     # -- acknowledging -----------------------------------------------------------------------------
 
@@ -320,7 +372,12 @@ class SharePartitionManager:
         if led is None or led.machine is None:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_PARTITION)
         settings, now_ms = self.settings_of(group_id), self._rooms.clock.monotonic_ms()
-        write = yield from led.machine.acknowledge(member_id, batches, settings, now_ms)
+        try:
+            write = yield from led.machine.acknowledge(member_id, batches, settings, now_ms)
+        except GeneratorExit:  # the member went; what it had begun is undone
+            self._watch_locks(led)
+            self.serve(led)
+            raise
         self._watch_locks(led)
         if isinstance(write, Refusal):
             self.serve(led)  # what was given up on the way may be available

@@ -43,7 +43,7 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
 class Shares:
     """A room with share groups. Shape: `settings` are those of all groups."""
 
-    def __init__(self, room: Replicas, *, sessions: int = 10) -> None:
+    def __init__(self, room: Replicas, *, sessions: int = 10, turns: Any = None) -> None:
         self.room = room
         self.settings = ShareSettings(offset_reset="earliest")
         self.persister = MemoryPersister()
@@ -53,7 +53,7 @@ class Shares:
                 room.publisher.current,
                 self.persister,
                 room.clock,
-                room.turns,
+                turns or room.turns,
                 lambda _: self.settings,
                 self._search,
             ),
