@@ -6,7 +6,7 @@ Source: GroupCoordinatorService (share parts).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
@@ -14,6 +14,8 @@ from kwire.messages import share_group_describe as described_share_group
 from kwire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
 )
 from kwire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -21,16 +23,18 @@ from kwire.messages.share_group_heartbeat import (
 )
 
 from ..metadata.topic_partition import TopicPartition
-from ..turns import Steps
+from ..turns import Steps, each_in_steps
 from .group.listing import describe_share_group
 from .group.modern.refusal import Refusal
 from .group.modern.surroundings import Client
 from .group.share.heartbeat import check_request, refused
+from .group.share.records import NamedPartitions
 from .group.share.sentences import sentence
 from .group.share.states import InitializeStates
 from .share.rows import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
+    InitializeState,
     ReadState,
     StateOutcome,
     StatePartition,
@@ -234,36 +238,49 @@ class ShareGroupRequests:
         self, request: AlterShareGroupOffsetsRequest
     ) -> AlterShareGroupOffsetsResponse | Awaitable[AlterShareGroupOffsetsResponse]:
         """Have an empty group begin elsewhere; a group that is not known is made."""
-        partition, shard = self._groups.find(request.group_id)
+        _, shard = self._groups.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return AlterShareGroupOffsetsResponse(error_code=shard, error_message=sentence(shard))
-        return self._alter(partition, request)
+        return self._alter(request)
 
     async def _alter(
-        self, partition: int, request: AlterShareGroupOffsetsRequest
+        self, request: AlterShareGroupOffsetsRequest
     ) -> AlterShareGroupOffsetsResponse:
-        answer = self._runtime.run(
+        group_id = request.group_id
+        assert group_id is not None
+        work = asked_starts(request, self._groups.image())
+        response, topics, starts = await self._runtime.turns.run(work, group_id)
+        partition, shard = self._groups.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return AlterShareGroupOffsetsResponse(error_code=shard, error_message=sentence(shard))
+        begun = self._runtime.run(
             partition,
-            lambda shard, token, now_ms: shard.share.alter_offsets(request, token, now_ms),
+            lambda shard, token, now_ms: shard.share.alter_offsets(group_id, topics, token, now_ms),
         )
-        response, rows = await answer if isinstance(answer, Awaitable) else answer
-        if not rows:
+        alteration = await begun if isinstance(begun, Awaitable) else begun
+        if alteration.error is not ErrorCode.NONE:
+            return AlterShareGroupOffsetsResponse(
+                error_code=alteration.error, error_message=alteration.message
+            )
+        if not starts:
             return response
-        outcomes: list[StateOutcome] = await self._ask("initialize_state", request.group_id, rows)
+        rows = await self._runtime.turns.run(
+            each_in_steps(
+                lambda each: InitializeState(*each[0], alteration.state_epoch, each[1]),
+                starts.items(),
+            ),
+            group_id,
+        )
+        outcomes: list[StateOutcome] = await self._ask("initialize_state", group_id, rows)
         failed = {
             (row.topic_id, row.partition): row
             for row in outcomes
             if row.error_code is not ErrorCode.NONE
         }
-        if not failed:
-            self._made(partition, request.group_id, outcomes)
-            return response
-        for topic in response.responses:
-            for row in topic.partitions:
-                outcome = failed.get((topic.topic_id, row.partition_index))
-                if outcome is not None and row.error_code == ErrorCode.NONE:
-                    row.error_code = outcome.error_code
-                    row.error_message = outcome.error_message
+        if failed:
+            await self._runtime.turns.run(_with_failures(response, failed), group_id)
+        else:
+            self._made(partition, group_id, outcomes)
         return response
 
     async def delete_offsets(self, group_id: str, names: Sequence[str]) -> OffsetsDeleted:
@@ -381,4 +398,63 @@ def _offset(row: StateSummary, end: int | ErrorCode | None) -> ShareOffset:
     if isinstance(end, ErrorCode):
         return ShareOffset(row.topic_id, row.partition, 0, error=end)
     lag = end - row.start_offset - row.delivery_complete_count
+    # A group may have been told to begin at any number; Java's wraps around, too.
+    lag = (lag + 2**63) % 2**64 - 2**63
     return ShareOffset(row.topic_id, row.partition, row.start_offset, row.leader_epoch, lag)
+
+
+def asked_starts(
+    request: AlterShareGroupOffsetsRequest, image: MetadataImage
+) -> Steps[
+    tuple[
+        AlterShareGroupOffsetsResponse,
+        dict[bytes, NamedPartitions],
+        dict[tuple[bytes, int], int],
+    ]
+]:
+    """The answer if all goes well, the partitions that are to begin elsewhere, and where each of them begins.
+
+    Shape: a partition that is named again is answered again; what is asked last counts.
+    """
+    response = AlterShareGroupOffsetsResponse()
+    named: dict[bytes, NamedPartitions] = {}
+    starts: dict[tuple[bytes, int], int] = {}
+    for asked in request.topics:
+        yield
+        topic = image.topics.get(asked.topic_name)
+        count = 0 if topic is None else len(topic.partitions)
+        answered = AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
+        known: set[int] = set()
+        for row in asked.partitions:
+            yield
+            number = row.partition_index
+            error = ErrorCode.NONE if 0 <= number < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answered.partitions.append(
+                AlterShareGroupOffsetsResponsePartition(
+                    partition_index=number,
+                    error_code=error,
+                    error_message=sentence(error),
+                )
+            )
+            if topic is not None and error is ErrorCode.NONE:
+                known.add(number)
+                starts[topic.topic_id, number] = row.start_offset
+        if topic is not None:
+            answered.topic_id = topic.topic_id
+            named[topic.topic_id] = NamedPartitions(asked.topic_name, frozenset(known))
+        response.responses.append(answered)
+    return response, named, starts
+
+
+def _with_failures(
+    response: AlterShareGroupOffsetsResponse,
+    failed: Mapping[tuple[bytes, int], StateOutcome],
+) -> Steps[None]:
+    """Say which partitions could not be made to begin elsewhere."""
+    for topic in response.responses:
+        for row in topic.partitions:
+            yield
+            outcome = failed.get((topic.topic_id, row.partition_index))
+            if outcome is not None and row.error_code == ErrorCode.NONE:
+                row.error_code = outcome.error_code
+                row.error_message = outcome.error_message

@@ -120,27 +120,29 @@ def write_share_group_state(
     ctx: RequestContext, request: writing.WriteShareGroupStateRequest
 ) -> Steps[Later[writing.WriteShareGroupStateResponse]]:
     """Change the state of share partitions."""
-    answers = yield from _each(
-        request,
-        ctx.services.share_coordinator.write_state,
-        lambda topic_id, asked: WriteState(
-            topic_id,
-            asked.partition,
-            asked.state_epoch,
-            asked.leader_epoch,
-            asked.start_offset,
-            tuple(
-                StateBatch(
+    answers = []
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield
+            batches = yield from each_in_steps(
+                lambda batch: StateBatch(
                     batch.first_offset,
                     batch.last_offset,
                     batch.delivery_state,
                     batch.delivery_count,
-                )
-                for batch in asked.state_batches
-            ),
-            asked.delivery_complete_count,
-        ),
-    )
+                ),
+                asked.state_batches,
+            )
+            row = WriteState(
+                topic.topic_id,
+                asked.partition,
+                asked.state_epoch,
+                asked.leader_epoch,
+                asked.start_offset,
+                tuple(batches),
+                asked.delivery_complete_count,
+            )
+            answers.append(ctx.services.share_coordinator.write_state(request.group_id, row))
     return ctx.later(_all(ctx, answers), _written)
 
 
@@ -193,13 +195,14 @@ def _each(
 
 
 async def _all(ctx: RequestContext, answers: Iterable[Any]) -> list[Any]:
-    """The rows, when all of them are there."""
-    rows = []
-    for each in answers:
-        rows.append(await each if isinstance(each, Awaitable) else each)
-        if not len(rows) % ROWS_IN_STEP:
+    """The rows, when all of them are there; one for each share partition, the last, as Apache Kafka does."""
+    rows: dict[tuple[bytes, int], Any] = {}
+    for number, each in enumerate(answers, start=1):
+        row = await each if isinstance(each, Awaitable) else each
+        rows[row.topic_id, row.partition] = row
+        if not number % ROWS_IN_STEP:
             await ctx.services.turns.pause(ctx.connection)
-    return rows
+    return list(rows.values())
 
 
 def _all_refused(
@@ -263,12 +266,19 @@ def _deleted(rows: list[StateOutcome]) -> Steps[deleting.DeleteShareGroupStateRe
 
 
 def _read(rows: list[StateRead]) -> Steps[reading.ReadShareGroupStateResponse]:
+    batches = []
+    for row in rows:
+        made = yield from each_in_steps(
+            lambda batch: reading.StateBatch(**batch._asdict()), row.state_batches
+        )
+        batches.append(made)
+    in_order = iter(batches)
+
     def more(row: StateRead) -> dict[str, Any]:
-        batches = [reading.StateBatch(**batch._asdict()) for batch in row.state_batches]
         return {
             "state_epoch": row.state_epoch,
             "start_offset": _start_offset(row),
-            "state_batches": batches,
+            "state_batches": next(in_order),
         }
 
     return reading.ReadShareGroupStateResponse(

@@ -301,6 +301,9 @@ def alter_share_group_offsets(
     refused_topics: list[AlterShareGroupOffsetsResponseTopic] = []
     for topic in topics:
         yield
+        topic.partitions = list(
+            (yield from without_many_repeats(topic.partitions, lambda each: each.partition_index))
+        )
         if not ctx.allows(AclOperation.READ, ResourceType.TOPIC, topic.topic_name):
             error = DENIED_TOPIC
         elif topic.topic_name not in known:

@@ -38,10 +38,14 @@ STATE_OF = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARC
 
 #: How many runs a batch may have before it is divided no further; each takes some 150 bytes. Only one batch of a share
 #: partition can have more records than may be locked: the last, which was acquired whole.
-MAX_RUNS = 100_000
+MAX_RUNS = 5_000
 
 #: How many runs are looked at in one step.
 STEP = 256
+
+#: A delivery count is stored in 16 bits.
+MOST_DELIVERIES = 0x7FFF
+STORED = (AVAILABLE, ACQUIRED, *FINAL)
 
 _FIRST = attrgetter("first")
 
@@ -121,6 +125,10 @@ class SharePartition:
                 )
             if gap_offset < 0 and first > expected:
                 gap_offset = expected
+            if state not in STORED:
+                raise ValueError(f"{state} is no state of records")
+            if state == ACQUIRED:  # by nobody who could still give it back
+                state = AVAILABLE
             expected = last + 1
             self._batches.append(InFlightBatch(Run(first, last, state, delivery_count)))
             if state in FINAL:
@@ -710,7 +718,7 @@ class _Lock:
 
     def take(self, run: Run) -> None:
         """Deliver a run that is available, once more than before."""
-        run.delivery_count += 1
+        run.delivery_count = min(run.delivery_count + 1, MOST_DELIVERIES)
         run.member_id = self.member_id
         self._partition._set_state(run, ACQUIRED)
         self.renew(run)
@@ -808,11 +816,15 @@ def _without(
     rows: Iterable[AcquiredRecords], removed: Sequence[tuple[int, int]]
 ) -> Iterator[AcquiredRecords]:
     """The parts of rows that are not removed; both are in order."""
+    place = 0
     for row in rows:
         first = row.first_offset
-        for begin, end in removed:
-            if end < first or begin > row.last_offset:
-                continue
+        while place < len(removed) and removed[place][1] < first:
+            place += 1
+        for index in range(place, len(removed)):
+            begin, end = removed[index]
+            if begin > row.last_offset:
+                break
             if first < begin:
                 yield AcquiredRecords(
                     first_offset=first, last_offset=begin - 1, delivery_count=row.delivery_count

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
+from kwire.messages.share_fetch import AcquiredRecords
 from server.share import partition
 from server.share.in_flight import StateWrite
 from server.share.partition import (
     ACCEPT,
     GAP,
+    MOST_DELIVERIES,
     NO_RENEWAL,
     NOT_ACQUIRED,
     NOT_FOUND,
@@ -21,8 +23,10 @@ from server.share.partition import (
     RENEW,
     Refusal,
     SharePartition,
+    _without,
 )
 from server.turns import exhaust
+from tests.support.cpu_time import cpu_time
 
 from .windows import LOCK_MS, Window, stored
 
@@ -733,3 +737,38 @@ def test_empty_partition_acquires_nothing() -> None:
     )
     assert (rows, count) == ([], 0)
     assert SharePartition(0, 0).in_flight == 0
+
+
+# Of states that nobody but an attacker stores, and of logs with very many batches
+
+
+def test_stored_state_of_another_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="77 is no state"):
+        Window(5, (5, 10, 77, 1))
+
+
+def test_records_that_were_stored_as_acquired_are_available() -> None:
+    window = Window(5, (5, 10, 1, 1))
+    assert window.states == ["5-10 available 1"]
+
+
+def test_most_deliveries_are_not_exceeded() -> None:
+    window = Window(5, (5, 5, 0, MOST_DELIVERIES))
+    assert [each[2] for each in window.acquire((5, 5))] == [MOST_DELIVERIES]
+
+
+def test_aborted_batches_are_left_out_in_time_that_grows_with_their_number() -> None:
+    count = 10_000
+    rows = [
+        AcquiredRecords(first_offset=number, last_offset=number, delivery_count=1)
+        for number in range(2 * count)
+    ]
+    aborted = [(2 * number, 2 * number) for number in range(count)]
+    with cpu_time() as taken:
+        left = list(_without(rows, aborted))
+    assert [each.first_offset for each in left] == list(range(1, 2 * count, 2))
+    assert taken.seconds < 0.5  # with each row compared with each batch, minutes
+    (row,) = _without(
+        [AcquiredRecords(first_offset=0, last_offset=9, delivery_count=1)], [(10, 19)]
+    )
+    assert (row.first_offset, row.last_offset) == (0, 9)

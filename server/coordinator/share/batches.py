@@ -6,25 +6,63 @@ Source: PersisterStateBatchCombiner.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from .rows import StateBatch
+
+#: First and last offset, delivery count, state.
+_Ordered = tuple[int, int, int, int]
 
 
 def combined(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
     """Return batches without overlaps and below the start offset nothing, in the order of offsets.
 
     Shape: of two batches with the same offsets that with the higher delivery count wins, and if they are equal that
-    with the higher state: states go forward only. A start offset of -1 cuts nothing off.
+    with the higher state: states go forward only. A start offset of -1 cuts nothing off. A batch that ends before it
+    begins is left out.
     """
-    waiting = [
-        batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
-        for batch in batches
-        if batch.last_offset >= start_offset
-    ]
     # First and last offset, delivery count, state: the order in which Apache Kafka takes them up.
-    heap = [_ordered(batch) for batch in waiting]
-    heapify(heap)
+    waiting = [
+        (first if first >= start_offset else start_offset, last, count, state)
+        for first, last, state, count in batches
+        if last >= start_offset and first <= last
+    ]
+    waiting.sort()
+    done: list[StateBatch] = []
+    knot: list[_Ordered] = []  # those that touch each other, of the ones that follow each other
+    end = 0
+    for batch in waiting:
+        first, last = batch[:2]
+        if knot:
+            before = knot[-1]
+            if len(knot) == 1 and first == before[0] and last == before[1]:
+                knot[0] = batch
+                continue
+            if first > end and (first > end + 1 or (len(knot) == 1 and before[2:] != batch[2:])):
+                done += _untied(knot)
+                knot = []
+        end = max(end, last) if knot else last
+        knot.append(batch)
+    done += _untied(knot)
+    return tuple(done)
+
+
+def is_plain(batches: Iterable[StateBatch]) -> bool:
+    """Whether batches follow each other without overlaps."""
+    expected = None
+    for first, last, _, _ in batches:
+        if first > last or (expected is not None and first < expected):
+            return False
+        expected = last + 1
+    return True
+
+
+def _untied(knot: list[_Ordered]) -> Iterable[StateBatch]:
+    """Put batches together, in order, that overlap or touch."""
+    if len(knot) == 1:
+        first, last, count, state = knot[0]
+        return (StateBatch(first, last, state, count),)
+    heap: list[tuple[int, ...]] = [*knot]  # what is in order is a heap
     done: list[StateBatch] = []
     while heap:
         first, last, *rank = heappop(heap)
@@ -35,24 +73,18 @@ def combined(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBat
         if next_first > last and not (next_first == last + 1 and next_rank == rank):
             done.append(_batch(first, last, rank))
             continue
-        heappop(heap)
         if next_rank == rank:
-            heappush(heap, (first, max(last, next_last), *rank))
+            heapreplace(heap, (first, max(last, next_last), *rank))
         elif next_rank > rank:
             if first < next_first:
-                heappush(heap, (first, next_first - 1, *rank))
-            heappush(heap, (next_first, next_last, *next_rank))
+                done.append(_batch(first, next_first - 1, rank))
             if next_last < last:
                 heappush(heap, (next_last + 1, last, *rank))
         else:
-            heappush(heap, (first, last, *rank))
+            heapreplace(heap, (first, last, *rank))
             if next_last > last:
                 heappush(heap, (last + 1, next_last, *next_rank))
-    return tuple(done)
-
-
-def _ordered(batch: StateBatch) -> tuple[int, ...]:
-    return batch.first_offset, batch.last_offset, batch.delivery_count, batch.delivery_state
+    return done
 
 
 def _batch(first: int, last: int, rank: list[int]) -> StateBatch:

@@ -75,7 +75,10 @@ def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
         return key, None
     fields = value._asdict()
     fields["state_batches"] = [
-        stored.StateBatch(**batch._asdict()) for batch in value.state_batches
+        stored.StateBatch(
+            first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+        )
+        for first, last, state, count in value.state_batches
     ]
     message = (stored.ShareUpdateValue if kind == UPDATE else stored.ShareSnapshotValue)(**fields)
     return key, _INT16.pack(VALUE_VERSION) + encode(message, VALUE_VERSION)

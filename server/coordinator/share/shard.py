@@ -14,6 +14,7 @@ from typing import Any
 from kwire.errors import ErrorCode
 
 from ..result import Result, Timer
+from .batches import is_plain
 from .config import ShareCoordinatorConfig
 from .records import ShareKey, ShareRecord, Snapshot, Update, decode_record, encode_record
 from .rows import (
@@ -27,17 +28,26 @@ from .rows import (
     StateSummary,
     WriteState,
 )
-from .state import ShareState, after, change
+from .state import ShareState, after, change, following
 
 #: Timers, and effects for the coordinator: remove the records that are not needed any more.
 PRUNE = "prune"
 COLD_SNAPSHOTS = "cold_snapshots"
+
+#: How many batches a state may have: those of as many records as a group may lock, and of one batch more in as many parts
+#: as the leader allows (MAX_RUNS). A snapshot of them is far below what a record may have.
+MAX_BATCHES = 15_000
+#: As many records as a group may lock have no more batches than this, which is what a write may have.
+MAX_WRITTEN = 10_000
+#: A write of more batches than this has to have them in order and without overlaps, as leaders send them.
+MAX_UNORDERED = 1_000
 
 #: How many snapshots or tombstones are written as one batch.
 RECORDS_PER_BATCH = 500
 
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
+TOO_MANY_BATCHES = "The state of the share partition has too many batches."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 
 #: Apache Kafka's words for an error. Source: Errors.
@@ -107,7 +117,7 @@ class ShareShard:
             return self.at_once(token, refusal)
         known = row.start_offset != UNINITIALIZED_START_OFFSET
         snapshot = Snapshot(
-            0 if state is None else state.snapshot.snapshot_epoch + 1,
+            0 if state is None else following(state.snapshot.snapshot_epoch),
             row.state_epoch,
             0,
             row.start_offset,
@@ -131,13 +141,25 @@ class ShareShard:
             elif -1 != row.state_epoch < state.state_fence:
                 refusal = refused(row, ErrorCode.FENCED_STATE_EPOCH)
         refusal = refusal or self.unknown(row)
+        some = len(row.state_batches)
+        if refusal is None and (
+            some > MAX_WRITTEN or (some > MAX_UNORDERED and not is_plain(row.state_batches))
+        ):
+            refusal = refused(row, ErrorCode.INVALID_REQUEST, TOO_MANY_BATCHES)
         if refusal is not None or state is None:
             return self.at_once(token, refusal)
         # A write leaves the leader epoch as it is: the first thing that a leader does is to read.
         leader_epoch = state.snapshot.leader_epoch
         limit = self.config.snapshot_update_records_per_snapshot
         record = change(state, row, leader_epoch, limit, now_ms)
-        return self.write_record(key, record, token, StateOutcome(row.topic_id, row.partition))
+        latest = after(state, record, limit)
+        assert latest is not None
+        batches = len(latest.snapshot.state_batches)
+        if batches > MAX_BATCHES and batches > len(state.snapshot.state_batches):
+            refusal = refused(row, ErrorCode.INVALID_REQUEST, TOO_MANY_BATCHES)
+            return self.at_once(token, refusal)
+        outcome = StateOutcome(row.topic_id, row.partition)
+        return self.write_record(key, record, token, outcome, latest)
 
     def read_state(
         self, group_id: str, row: ReadState, token: int, now_ms: int
@@ -250,13 +272,21 @@ class ShareShard:
         return Result()
 
     def write_record(
-        self, key: ShareKey, value: Snapshot | Update | None, token: int, answer: Any
+        self,
+        key: ShareKey,
+        value: Snapshot | Update | None,
+        token: int,
+        answer: Any,
+        latest: ShareState | None = None,
     ) -> Result[Any]:
-        result = self.write_records([ShareRecord(key, value)])
+        """Write a record and answer then; `latest` is the state after it, if that is known."""
+        result = self.write_records([ShareRecord(key, value)], latest)
         result.ticket[0].replies.append((token, answer))
         return result
 
-    def write_records(self, records: list[ShareRecord]) -> Result[Any]:
+    def write_records(
+        self, records: list[ShareRecord], known: ShareState | None = None
+    ) -> Result[Any]:
         """Write records of different share partitions as one batch, and count them as done in `latest`."""
         limit = self.config.snapshot_update_records_per_snapshot
         ticket = []
@@ -264,7 +294,7 @@ class ShareShard:
             key = record.key
             one = Change(record)
             ticket.append(one)
-            latest = after(self.latest(key), record.value, limit)
+            latest = known or after(self.latest(key), record.value, limit)
             changes = self.changes.get(key)
             if changes is None:
                 self.changes[key] = Changes([one], latest)
@@ -286,8 +316,16 @@ class ShareShard:
     def replay(self, record: ShareRecord, position: int, producer_id: int = -1) -> None:
         """Apply a committed record."""
         key, value = record
-        limit = self.config.snapshot_update_records_per_snapshot
-        state = after(self.states.get(key), value, limit)
+        changes = self.changes.get(key)
+        if (
+            changes is not None
+            and len(changes.waiting) == 1
+            and changes.waiting[0].record is record
+        ):
+            state = changes.latest  # it was found when the record was written
+        else:
+            limit = self.config.snapshot_update_records_per_snapshot
+            state = after(self.states.get(key), value, limit)
         if state is None:
             self.states.pop(key, None)
         else:
@@ -347,7 +385,7 @@ class ShareShard:
             snapshot = state.snapshot
             if key not in self.changes and now_ms - snapshot.write_timestamp >= interval_ms:
                 again = snapshot._replace(
-                    snapshot_epoch=snapshot.snapshot_epoch + 1, write_timestamp=now_ms
+                    snapshot_epoch=following(snapshot.snapshot_epoch), write_timestamp=now_ms
                 )
                 records.append(ShareRecord(key, again))
                 if len(records) == RECORDS_PER_BATCH:

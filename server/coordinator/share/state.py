@@ -38,6 +38,11 @@ class ShareState(NamedTuple):
         )
 
 
+def following(epoch: int) -> int:
+    """The snapshot epoch after one."""
+    return 0 if epoch == 0x7FFFFFFF else epoch + 1
+
+
 def after(
     state: ShareState | None, value: Snapshot | Update | None, updates_per_snapshot: int
 ) -> ShareState | None:
@@ -95,7 +100,7 @@ def change(
         )
     start = before.start_offset if asked.start_offset == -1 else asked.start_offset
     return Snapshot(
-        before.snapshot_epoch + 1,
+        following(before.snapshot_epoch),
         before.state_epoch,
         leader_epoch,
         start,

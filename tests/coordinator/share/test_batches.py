@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.coordinator.share.batches import combined
+from server.coordinator.share.batches import combined, is_plain
 from server.coordinator.share.rows import StateBatch
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -72,3 +72,18 @@ def test_each_offset_has_the_highest_count_and_state_of_its_batches(
             found[offset] = count, state
     assert found == best
     assert list(found) == sorted(found)
+
+
+def test_batches_that_end_before_they_begin_are_left_out() -> None:
+    # Of such a batch, the parts before and after it would be made again and again.
+    whole, turned = StateBatch(10, 20, AVAILABLE, 1), StateBatch(12, 3, AVAILABLE, 2)
+    assert combined([whole, turned], 0) == (whole,)
+    assert combined([turned], -1) == ()
+
+
+def test_plain_batches_are_in_order_without_overlaps() -> None:
+    plain = [StateBatch(0, 4, 0, 1), StateBatch(5, 5, 2, 1), StateBatch(9, 12, 0, 1)]
+    assert is_plain(plain) and is_plain([])
+    assert not is_plain(reversed(plain))
+    assert not is_plain([*plain, StateBatch(12, 13, 0, 1)])
+    assert not is_plain([StateBatch(3, 2, 0, 1)])

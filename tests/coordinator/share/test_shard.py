@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.share.records import ShareRecord, Snapshot, Update
+from server.coordinator.share.records import ShareRecord, Snapshot, Update, encode_record
 from server.coordinator.share.rows import StateBatch
-from server.coordinator.share.shard import COLD_SNAPSHOTS, PRUNE
+from server.coordinator.share.shard import (
+    COLD_SNAPSHOTS,
+    MAX_BATCHES,
+    MAX_UNORDERED,
+    MAX_WRITTEN,
+    PRUNE,
+)
+from server.coordinator.share.shard import TOO_MANY_BATCHES as TOO_MANY
 from tests.coordinator.share.machine import KEY, TOPIC, Machine
+from tests.support.cpu_time import cpu_time
 
 NONE = ErrorCode.NONE
+#: No turn of the loop should take longer.
+TURN_S = 0.05
 
 
 def test_initialized_state_is_a_snapshot_without_batches() -> None:
@@ -223,3 +233,66 @@ def test_pruning_is_asked_for_from_time_to_time() -> None:
     machine.fire(PRUNE)
     assert machine.effects == [PRUNE]
     assert PRUNE in machine.timers
+
+
+# Of clients that may play a broker
+
+
+def test_state_takes_no_more_batches_than_a_group_can_have() -> None:
+    machine = Machine()
+    machine.initialize()
+    some = [(4 * number, 4 * number + 1, 0, 1) for number in range(MAX_BATCHES)]
+    assert machine.write(*some[: MAX_WRITTEN + 1]).error_message == TOO_MANY
+    for first in range(0, MAX_BATCHES, MAX_WRITTEN):
+        assert machine.write(*some[first : first + MAX_WRITTEN]).error_code == NONE
+    answer = machine.write((2, 2, 2, 1))
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, TOO_MANY)
+    # What does not make it more is taken: the end of the same batches.
+    assert machine.write(*((*each[:2], 2, 1) for each in some[:10])).error_code == NONE
+    assert machine.write(start=4 * MAX_BATCHES).error_code == NONE
+    assert machine.read().state_batches == ()
+
+
+def test_many_batches_have_to_be_in_order() -> None:
+    machine = Machine()
+    machine.initialize()
+    turned = [(2 * number, 2 * number, 0, 1) for number in reversed(range(MAX_UNORDERED + 1))]
+    assert machine.write(*turned).error_message == TOO_MANY
+    assert machine.write(*turned[1:]).error_code == NONE
+    assert len(machine.read().state_batches) == MAX_UNORDERED
+
+
+def test_largest_state_is_changed_within_a_turn() -> None:
+    machine = Machine()
+    machine.initialize()
+    singles = [(2 * number, 2 * number, 0, 1) for number in range(MAX_BATCHES)]
+    machine.write(*singles[:MAX_WRITTEN])
+    machine.write(*singles[MAX_WRITTEN:])
+    asked = [(2 * number, 2 * number, 2, 1) for number in range(MAX_WRITTEN)]
+    with cpu_time() as taken:
+        assert machine.write(*asked).error_code == NONE
+    assert taken.seconds < 2 * TURN_S
+
+
+def test_snapshot_after_the_last_epoch_begins_anew() -> None:
+    machine = Machine(snapshot_update_records_per_snapshot=0)
+    machine.log.append(encode_record(ShareRecord(KEY, Snapshot(2**31 - 1, 0, 0, 5, 0, 1, 1))))
+    machine.shard = machine.loaded_shard()
+    assert machine.write((5, 6, 2, 1)).error_code == NONE
+    value = machine.written()[-1].value
+    assert value is not None and value.snapshot_epoch == 0
+    assert machine.read().state_batches == (StateBatch(5, 6, 2, 1),)
+
+
+def test_states_are_the_same_after_a_restart_when_writes_overlap() -> None:
+    machine = Machine()
+    machine.initialize()
+    machine.hold = True
+    machine.write((0, 9, 0, 1))
+    machine.write((3, 4, 2, 1))
+    machine.hold = False
+    machine.commit()
+    machine.commit()
+    machine.write((5, 5, 4, 2))
+    live = machine.shard.states
+    assert machine.loaded_shard().states == live

@@ -17,9 +17,12 @@ from kwire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestTopic,
 )
 from server.coordinator.group.share.heartbeat import MOST_PARTITIONS
+from server.coordinator.group.share.machine import Alteration
 from server.coordinator.group.share.records import NamedPartitions, StatePartitions
 from server.coordinator.share.rows import StateOutcome
+from server.coordinator.share_groups import asked_starts
 from server.metadata.image import MetadataImage
+from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import topic, topic_id
 from tests.coordinator.machine import GROUP
 from tests.coordinator.share_group.group_machine import RETRY_MS, ShareMachine, name
@@ -58,7 +61,8 @@ def end_deletion(machine: ShareMachine, *topic_ids: bytes) -> None:
     assert machine.answers[token] is ErrorCode.NONE
 
 
-def alter(machine: ShareMachine, **topics: list[int]) -> Any:
+def alter(machine: ShareMachine, **topics: list[int]) -> tuple[Alteration, Any, dict[Any, int]]:
+    """Have the group begin elsewhere: whether it may, the answer then, and what share coordinators are asked."""
     token = machine.token()
     request = AlterShareGroupOffsetsRequest(
         group_id=GROUP,
@@ -73,8 +77,9 @@ def alter(machine: ShareMachine, **topics: list[int]) -> Any:
             for each, numbers in topics.items()
         ],
     )
-    machine.apply(machine.shard.share.alter_offsets(request, token, machine.now))
-    return machine.answers[token]
+    response, named, starts = exhaust(asked_starts(request, machine.image))
+    machine.apply(machine.shard.share.alter_offsets(GROUP, named, token, machine.now))
+    return machine.answers[token], response, starts
 
 
 def with_states(machine: ShareMachine, *names: str) -> None:
@@ -181,7 +186,7 @@ def test_states_of_a_group_with_members_stay(machine: ShareMachine) -> None:
     since = len(machine.log)
     assert begin_deletion(machine).error is ErrorCode.NON_EMPTY_GROUP
     assert begin_deletion(machine, "foo").error is ErrorCode.NON_EMPTY_GROUP
-    assert alter(machine, foo=[0]).response.error_code == ErrorCode.NON_EMPTY_GROUP
+    assert alter(machine, foo=[0])[0].error == ErrorCode.NON_EMPTY_GROUP
     assert len(machine.log) == since
 
 
@@ -227,8 +232,8 @@ def test_topic_that_is_read_again_is_not_deleted_any_more(machine: ShareMachine)
 
 
 def test_altered_offsets_begin_in_the_epoch_of_the_group(machine: ShareMachine) -> None:
-    response, made = alter(machine, foo=[1, 7, -1], unknown=[0])
-    assert [(each.partition, each.start_offset, each.state_epoch) for each in made] == [(1, 9, 1)]
+    alteration, response, starts = alter(machine, foo=[1, 7, -1], unknown=[0])
+    assert (alteration.state_epoch, starts) == (1, {(FOO, 1): 9})
     found = {
         (each.topic_name, row.partition_index): row.error_code
         for each in response.responses
@@ -240,7 +245,7 @@ def test_altered_offsets_begin_in_the_epoch_of_the_group(machine: ShareMachine) 
 
 
 def test_alteration_of_unknown_topics_makes_no_group(machine: ShareMachine) -> None:
-    assert alter(machine, unknown=[0]).rows == ()
+    assert alter(machine, unknown=[0])[2] == {}
     assert machine.shard.groups == {}
 
 

@@ -10,15 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.errors import ErrorCode
-from kwire.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsResponse,
-    AlterShareGroupOffsetsResponsePartition,
-    AlterShareGroupOffsetsResponseTopic,
-)
 
 from ...result import Result, Timer
-from ...share.rows import InitializeState, StateOutcome
+from ...share.rows import StateOutcome
 from ..kinds import GroupHome
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget, Draft
@@ -28,7 +22,7 @@ from ..modern.refusal import Refusal
 from ..modern.surroundings import Client, Metadata, Surroundings
 from . import heartbeat, states
 from .group import ShareGroup
-from .records import NamedPartitions, StatePartitionsRecord, tombstones
+from .records import StatePartitionsRecord, tombstones
 from .sentences import sentence
 from .states import Deletion
 from .target import write_target
@@ -40,13 +34,11 @@ log = logging.getLogger(__name__)
 
 
 class Alteration(NamedTuple):
-    """What AlterShareGroupOffsets comes to, if the share coordinators agree.
+    """Whether a group may begin elsewhere, and in which state epoch the share coordinators are to begin."""
 
-    Shape: `rows` are asked of the persister; `response` is what is answered then.
-    """
-
-    response: AlterShareGroupOffsetsResponse
-    rows: tuple[InitializeState, ...] = ()
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state_epoch: int = 0
 
 
 class ShareGroups(GroupMachine[Draft]):
@@ -173,24 +165,21 @@ class ShareGroups(GroupMachine[Draft]):
     # Offsets
 
     def alter_offsets(
-        self, request: AlterShareGroupOffsetsRequest, token: int, now_ms: int
+        self, group_id: str, topics: states.Topics, token: int, now_ms: int
     ) -> Result[Alteration]:
-        """Have an empty group begin elsewhere. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Prepare to have an empty group begin elsewhere in partitions. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         out: Result[Alteration] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
-            group = self.group_for(request.group_id, make=True)
+            group = self.group_for(group_id, make=True)
             _check_empty(group)
-            draft.answer = _alteration(near, group, request, draft)
+            states.note_initializing(near, group, topics, draft)
+            draft.answer = Alteration(state_epoch=group.group_epoch)
 
         def refuse(refusal: Refusal) -> Alteration:
-            return Alteration(
-                AlterShareGroupOffsetsResponse(
-                    error_code=refusal.error, error_message=refusal.message
-                )
-            )
+            return Alteration(refusal.error, refusal.message)
 
-        self.perform(Operation(request.group_id, token, run, refuse), now_ms, out)
+        self.perform(Operation(group_id, token, run, refuse), now_ms, out)
         return out
 
     def begin_deleting_offsets(
@@ -299,39 +288,3 @@ def _check_empty(group: ShareGroup) -> None:
     if not group.is_empty:
         error = ErrorCode.NON_EMPTY_GROUP
         raise Refusal(error, sentence(error))
-
-
-def _alteration(
-    near: Surroundings, group: ShareGroup, request: AlterShareGroupOffsetsRequest, draft: Draft
-) -> Alteration:
-    """Write down that states are to be made anew, and say which they are."""
-    made: dict[bytes, NamedPartitions] = {}
-    rows: dict[tuple[bytes, int], InitializeState] = {}
-    response = AlterShareGroupOffsetsResponse()
-    for asked in request.topics:
-        topic = near.image.topics.get(asked.topic_name)
-        count = 0 if topic is None else len(topic.partitions)
-        answered = AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
-        for row in asked.partitions:
-            number = row.partition_index
-            error = ErrorCode.NONE if 0 <= number < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answered.partitions.append(
-                AlterShareGroupOffsetsResponsePartition(
-                    partition_index=number,
-                    error_code=error,
-                    error_message=sentence(error),
-                )
-            )
-            if topic is not None and error is ErrorCode.NONE:
-                rows[topic.topic_id, number] = InitializeState(
-                    topic.topic_id, number, group.group_epoch, row.start_offset
-                )
-        if topic is not None:
-            answered.topic_id = topic.topic_id
-            known = frozenset(row.partition_index for row in asked.partitions)
-            made[topic.topic_id] = NamedPartitions(
-                asked.topic_name, frozenset(each for each in known if 0 <= each < count)
-            )
-        response.responses.append(answered)
-    states.note_initializing(near, group, made, draft)
-    return Alteration(response, tuple(rows.values()))
