@@ -483,7 +483,12 @@ class GroupCoordinator:
         _, shard = self.find(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=shard)
-        return describe_group(group_id, shard.groups.get(group_id), version)
+        return describe_group(
+            group_id,
+            shard.groups.get(group_id),
+            version,
+            last_assignments=shard.config.shows_last_assignments,
+        )
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()

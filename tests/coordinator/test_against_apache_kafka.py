@@ -41,7 +41,7 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignme
 from tests.coordinator.test_offsets import subscription
 from tests.support.blocking_client import BlockingClient
 from tests.support.broker_process import BrokerProcess, KwireBroker
-from tests.support.kafka import kafka_broker
+from tests.support.kafka import KAFKA_3, Kafka39Broker, kafka_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -504,18 +504,22 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerProcess]]:
-    """Apache Kafka 3.9.2 and kwire, each with the topics and a coordinator that is ready."""
-    started = [
-        kafka_broker("3.9.2", tmp_path_factory.mktemp("kafka")),
-        KwireBroker(tmp_path_factory.mktemp("kwire")),
-    ]
+    """Apache Kafka 3.9.2 and kwire, both with ZooKeeper, each with the topics and a coordinator that is ready."""
+    kafka = kafka_broker(KAFKA_3, tmp_path_factory.mktemp("kafka"))
+    assert isinstance(kafka, Kafka39Broker)
+    started: list[BrokerProcess] = []
     try:
+        kafka.start()
+        started.append(kafka)
+        arguments = ("--zookeeper", f"{kafka.zookeeper.address}/kwire")
+        kwire = KwireBroker(tmp_path_factory.mktemp("kwire"), arguments=arguments)
+        kwire.start()
+        started.append(kwire)
         for broker in started:
-            broker.start()
             prepare(broker)
         yield started
     finally:
-        for broker in started:
+        for broker in reversed(started):
             broker.stop()
 
 

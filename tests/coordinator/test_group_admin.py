@@ -55,6 +55,19 @@ def test_rebalancing_group_is_described_without_metadata(machine: Machine) -> No
     assert [(m.member_metadata, m.member_assignment) for m in described.members] == [(b"", b"")]
 
 
+@pytest.mark.parametrize(("last", "shown"), [(False, b""), (True, b"0")], ids=["3.9", "4.3"])
+def test_last_assignments_are_shown_while_a_group_rebalances_by_4(
+    machine: Machine, last: bool, shown: bytes
+) -> None:
+    """GroupMetadataManager.describeGroups, ClassicGroupMember.describeNoMetadata."""
+    machine.stable()
+    machine.join()
+    assert machine.state is GroupState.PREPARING_REBALANCE
+    described = describe_group(GROUP, machine.group(), 5, last_assignments=last)
+    first = described.members[0]
+    assert (first.member_metadata, first.member_assignment) == (b"", shown)
+
+
 @pytest.mark.parametrize(
     ("version", "error"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
@@ -139,6 +152,36 @@ def test_offset_delete_that_can_delete_nothing_leaves_an_unused_group(machine: M
     assert machine.state is GroupState.EMPTY
     assert machine.error(machine.delete_offsets(("topic", 0))) == ErrorCode.NONE
     assert GROUP not in machine.shard.groups
+
+
+@pytest.mark.parametrize("generation", [-1, 1], ids=["simple", "of members"])
+def test_group_without_its_last_offset_stays_until_the_next_check_as_by_4(generation: int) -> None:
+    """OffsetMetadataManager.deleteOffsets, GroupCoordinatorShard.cleanupGroupMetadata."""
+    machine = Machine(keeps_unused=True)
+    if generation > 0:
+        (member,) = machine.stable()
+        machine.commit_offsets({TOPIC: 1}, member, generation)
+        machine.leave(member)
+    else:
+        machine.commit_offsets({TOPIC: 1})
+    assert machine.error(machine.delete_offsets(("topic", 0))) == ErrorCode.NONE
+    assert machine.fetch("topic", 0).offset == -1
+    gone(machine, ("other", 0))
+    assert machine.state is GroupState.EMPTY
+    machine.advance(machine.config.offsets_retention_check_interval_ms)
+    assert machine.shard.groups == {}
+    assert machine.reload().groups == {}
+
+
+def test_group_of_a_deleted_topic_stays_until_the_next_check_as_by_4() -> None:
+    """OffsetMetadataManager.onPartitionsDeleted."""
+    machine = Machine(keeps_unused=True)
+    machine.commit_offsets({TOPIC: 1})
+    gone(machine, ("topic", 0))
+    assert machine.fetch("topic", 0).offset == -1
+    assert machine.state is GroupState.EMPTY
+    machine.advance(machine.config.offsets_retention_check_interval_ms)
+    assert machine.shard.groups == {}
 
 
 def test_deleted_group_is_answered_when_the_tombstones_are_committed(machine: Machine) -> None:

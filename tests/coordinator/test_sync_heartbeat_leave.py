@@ -260,6 +260,34 @@ def test_members_leave_in_one_request_and_each_has_its_error(machine: Machine) -
     assert GroupState.PREPARING_REBALANCE is machine.state
 
 
+def test_members_that_leave_together_are_removed_before_the_rebalance_ends_as_by_4() -> None:
+    """GroupMetadataManager.classicGroupLeaveToClassicGroup; by 3.9, the one that waits has joined in between."""
+    for together, error, generation in ((False, ErrorCode.NONE, 3), (True, UNKNOWN, 2)):
+        machine = Machine(leaves_together=together)
+        (leader,) = machine.stable()
+        token = machine.join()
+        newcomer = next(one for one in machine.group().members if one != leader)
+        assert machine.leave(leader, newcomer) == [ErrorCode.NONE, ErrorCode.NONE]
+        assert machine.error(token) == error
+        assert machine.state is GroupState.EMPTY
+        assert machine.group().generation_id == generation
+
+
+def test_leave_of_one_that_only_has_an_id_begins_a_rebalance_as_by_4() -> None:
+    """GroupMetadataManager.classicGroupLeaveToClassicGroup; by 3.9 it changes nothing for the others."""
+    for together, state in (
+        (False, GroupState.STABLE),
+        (True, GroupState.PREPARING_REBALANCE),
+    ):
+        machine = Machine(leaves_together=together)
+        machine.stable()
+        token = machine.join(require_member_id=True)
+        member_id = machine.answers[token].member_id
+        assert machine.leave(member_id, member_id) == [ErrorCode.NONE, UNKNOWN]
+        assert machine.state is state
+        assert not machine.group().pending_members
+
+
 def test_last_member_leaves_an_empty_generation_behind(machine: Machine) -> None:
     """GroupCoordinatorTest.testValidLeaveGroup, testCompleteLeaveGroup."""
     members = machine.stable(2)

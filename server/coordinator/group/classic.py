@@ -8,7 +8,7 @@ members), KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -27,11 +27,11 @@ from .rebalance import (
     add_pending_member,
     answer_sync,
     drop,
+    go_on_without,
     join_error,
     keep_alive,
     maybe_prepare_rebalance,
     prepare_rebalance,
-    remove_member,
     remove_pending_member,
     rename_static,
     reset_assignment,
@@ -39,6 +39,7 @@ from .rebalance import (
     set_deadline,
     sync_error,
     sync_received,
+    take_out,
     try_complete_join,
 )
 from .records import group_record
@@ -445,23 +446,56 @@ def heartbeat(
 
 
 def leave_group(
-    config: GroupConfig, group: Group, leaving: MemberIdentity, now_ms: int, out: Result[Any]
-) -> MemberResponse:
-    """Remove one member, by member id, or a static one by instance id alone."""
+    config: GroupConfig,
+    group: Group,
+    leaving: Iterable[MemberIdentity],
+    now_ms: int,
+    out: Result[Any],
+) -> list[MemberResponse]:
+    """Remove members, by member id, or static ones by instance id alone.
+
+    Shape: by Apache Kafka 3.9 the group goes on after each of them, and one that has only been given an id
+    changes nothing for the others; by 4.3 it goes on once, if anyone could be removed.
+    """
+    rows = []
+    reasons = []
+    for identity in leaving:
+        member_id, error = find_leaving(group, identity)
+        rows.append(
+            MemberResponse(
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=error,
+            )
+        )
+        if error is not ErrorCode.NONE:
+            continue
+        reason = f"{member_id} leaves; client reason: {identity.reason or 'not provided'}"
+        member = group.members.get(member_id)
+        if config.leaves_together:
+            reasons.append(reason)
+        if member is not None:
+            take_out(group, member, out)
+            if not config.leaves_together:
+                go_on_without(config, group, now_ms, out, reason)
+        elif config.leaves_together:
+            drop(group, member_id, out)
+        else:
+            remove_pending_member(config, group, member_id, now_ms, out)
+    if reasons:
+        go_on_without(config, group, now_ms, out, "; ".join(reasons))
+    return rows
+
+
+def find_leaving(group: Group, leaving: MemberIdentity) -> tuple[str, ErrorCode]:
+    """The id of a member, or of one that has only been given it. Errors: those of validate_member."""
     member_id = leaving.member_id
     instance_id = leaving.group_instance_id
     if member_id == UNKNOWN_MEMBER_ID:
         current_id = None if instance_id is None else group.static_members.get(instance_id)
-        error = ErrorCode.UNKNOWN_MEMBER_ID if current_id is None else ErrorCode.NONE
-        member_id = current_id or member_id
-    elif member_id in group.pending_members:
-        remove_pending_member(config, group, member_id, now_ms, out)
-        return MemberResponse(member_id=member_id, group_instance_id=instance_id)
-    else:
-        error = group.validate_member(member_id, instance_id)
-    if error is ErrorCode.NONE:
-        reason = f"{member_id} leaves; client reason: {leaving.reason or 'not provided'}"
-        remove_member(config, group, group.members[member_id], now_ms, out, reason)
-    return MemberResponse(
-        member_id=leaving.member_id, group_instance_id=instance_id, error_code=error
-    )
+        if current_id is None:
+            return member_id, ErrorCode.UNKNOWN_MEMBER_ID
+        return current_id, ErrorCode.NONE
+    if member_id in group.pending_members:
+        return member_id, ErrorCode.NONE
+    return member_id, group.validate_member(member_id, instance_id)

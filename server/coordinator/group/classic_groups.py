@@ -158,10 +158,7 @@ class ClassicGroups:
             out.reply(token, LeaveGroupResponse(error_code=error))
             return
         else:
-            rows = [
-                classic.leave_group(self.config, group, leaving, now_ms, out)
-                for leaving in request.members
-            ]
+            rows = classic.leave_group(self.config, group, request.members, now_ms, out)
         out.reply(token, LeaveGroupResponse(members=rows))
 
     # Groups

@@ -25,7 +25,10 @@ class GroupConfig:
     """One value for each key that the group coordinator reads. Source: GroupCoordinatorConfig.
 
     Shape: `stores_topic_ids` says whether offsets are stored with the ids of topics, and `verifies_first` whether a
-    transaction is verified before the group of its offsets is made, both as by Apache Kafka 4.
+    transaction is verified before the group of its offsets is made; `keeps_unused`, whether a group whose last offset
+    is deleted stays until the next check of retention; `leaves_together`, whether the members that leave in one request,
+    also those that only have an id, are removed before the group rebalances; `shows_last_assignments`, whether
+    DescribeGroups shows assignments while a group rebalances: all as by Apache Kafka 4.
     """
 
     min_session_timeout_ms: int = 6_000
@@ -41,6 +44,9 @@ class GroupConfig:
     offsets_max_bytes: int = 512 * 1024 * 1024
     stores_topic_ids: bool = False
     verifies_first: bool = False
+    keeps_unused: bool = False
+    leaves_together: bool = False
+    shows_last_assignments: bool = False
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignment_interval_ms: int = 1_000
@@ -73,6 +79,9 @@ class GroupConfig:
             offsets_max_bytes=config.get_int("kwire.group.offsets.max.bytes"),
             stores_topic_ids=as_kafka_4,
             verifies_first=as_kafka_4,
+            keeps_unused=as_kafka_4,
+            leaves_together=as_kafka_4,
+            shows_last_assignments=as_kafka_4,
             consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
             consumer_assignment_interval_ms=config.get_int("group.consumer.assignment.interval.ms"),

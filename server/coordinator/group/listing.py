@@ -27,10 +27,12 @@ from .state import Group, GroupState
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-def describe_group(group_id: str, group: AnyGroup | None, version: int) -> DescribedGroup:
-    """Describe a classic group; metadata and assignments only while it is stable.
+def describe_group(
+    group_id: str, group: AnyGroup | None, version: int, *, last_assignments: bool = False
+) -> DescribedGroup:
+    """Describe a classic group; metadata only while it is stable.
 
-    Shape: a group that does not exist, or is of another kind, is "Dead" without an error, or from version 6 on
+    Shape: `last_assignments` says whether assignments are shown while it rebalances, too, as by Apache Kafka 4. A group that does not exist, or is of another kind, is "Dead" without an error, or from version 6 on
     GROUP_ID_NOT_FOUND (KIP-1043).
     """
     if not isinstance(group, Group):
@@ -53,7 +55,9 @@ def describe_group(group_id: str, group: AnyGroup | None, version: int) -> Descr
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=b"" if protocol_name is None else member.metadata(protocol_name),
-                member_assignment=b"" if protocol_name is None else member.assignment,
+                member_assignment=(
+                    member.assignment if last_assignments or protocol_name is not None else b""
+                ),
             )
             for member in group.members.values()
         ],

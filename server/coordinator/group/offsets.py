@@ -57,7 +57,10 @@ class OffsetsStored(NamedTuple):
 
 
 class OffsetsRemoved(NamedTuple):
-    """Ticket of tombstones; `response`, if any, is for the request with the token."""
+    """Ticket of tombstones; `response`, if any, is for the request with the token.
+
+    Shape: `group_ids` are groups of which nothing may be left.
+    """
 
     group_ids: tuple[str, ...]
     token: int | None
@@ -396,7 +399,12 @@ def fetch_offset(
 
 
 def delete_offsets(
-    group: AnyGroup, request: OffsetDeleteRequest, token: int, now_ms: int, out: Result[Any]
+    config: GroupConfig,
+    group: AnyGroup,
+    request: OffsetDeleteRequest,
+    token: int,
+    now_ms: int,
+    out: Result[Any],
 ) -> bool:
     """Remove offsets of an empty group, or of topics that no member of a consumer group reads.
 
@@ -422,28 +430,30 @@ def delete_offsets(
                 OffsetDeleteResponsePartition(partition_index=row.partition_index, error_code=error)
             )
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
-    records = remove_offsets(group, chosen, now_ms) if chosen else []
+    keep = config.keeps_unused
+    records = remove_offsets(group, chosen, now_ms, keep=keep) if chosen else []
     if records:
-        out.write(records, OffsetsRemoved((group.group_id,), token, response))
+        ticket = OffsetsRemoved(() if keep else (group.group_id,), token, response)
+        out.write(records, ticket)
     else:
         out.reply(token, response)
-    return bool(chosen)
+    return bool(chosen) and not keep
 
 
 def remove_offsets(
-    group: AnyGroup, tps: Iterable[TopicPartition], now_ms: int
+    group: AnyGroup, tps: Iterable[TopicPartition], now_ms: int, *, keep: bool = False
 ) -> list[OffsetRecord | GroupRecord]:
     """Return tombstones for those of the partitions that have an offset.
 
-    Shape: a group that is then empty and without offsets becomes dead, and its own tombstone is
-    included if it ever had a generation. Without any tombstone nothing changes.
+    Shape: a group that is then empty and without offsets becomes dead unless it is to be kept, and its own
+    tombstone is included if it ever had a generation. Without any tombstone nothing changes.
     """
     known = group.offsets.known_partitions(tps)
     records: list[OffsetRecord | GroupRecord] = [
         OffsetRecord(group.group_id, tp, None) for tp in known
     ]
-    if not isinstance(group, Group):
-        return records  # one without members and offsets is removed by itself
+    if keep or not isinstance(group, Group):
+        return records  # a consumer group without members and offsets is removed by itself
     if group.is_empty and group.offsets.nothing_left_without(known):
         if group.is_stored():
             records.append(GroupRecord(group.group_id, None))

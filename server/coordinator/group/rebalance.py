@@ -157,12 +157,24 @@ def remove_member(
     config: GroupConfig, group: Group, member: Member, now_ms: int, out: Result[Any], reason: str
 ) -> None:
     """Remove a member, and rebalance its share among the others."""
+    take_out(group, member, out)
+    go_on_without(config, group, now_ms, out, reason)
+
+
+def take_out(group: Group, member: Member, out: Result[Any]) -> None:
+    """Remove a member, and answer what it waits for."""
     # A new member whose JoinGroup still waits is asked to join again, if its client is still there.
     token = group.await_join(member, None)
     out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID))
     # Apache Kafka does not answer a waiting SyncGroup of a removed member.
     answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
     drop(group, member.member_id, out)
+
+
+def go_on_without(
+    config: GroupConfig, group: Group, now_ms: int, out: Result[Any], reason: str
+) -> None:
+    """Rebalance after members were removed, or end a rebalance that waited only for them."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(config, group, now_ms, out, reason)
     elif group.state is GroupState.PREPARING_REBALANCE:

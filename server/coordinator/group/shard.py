@@ -231,7 +231,7 @@ class GroupShard:
         if group is None:
             out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
         else:
-            if offsets.delete_offsets(group, request, token, now_ms, out):
+            if offsets.delete_offsets(self.config, group, request, token, now_ms, out):
                 self.drop_if_unused(group, out)
         return out
 
@@ -240,17 +240,20 @@ class GroupShard:
     ) -> Result[Any]:
         """Remove a group's offsets for partitions that do not exist any more.
 
-        Shape: as in Apache Kafka, this is also when a group without members and offsets is removed,
-        whether or not it had offsets for these partitions. Source:
-        GroupMetadataManager.cleanupGroupMetadata.
+        Shape: as in Apache Kafka 3.9, this is also when a group without members and offsets is removed,
+        whether or not it had offsets for these partitions; 4.3 leaves that to the check of retention.
+        Source: GroupMetadataManager.cleanupGroupMetadata; OffsetMetadataManager.onPartitionsDeleted.
         """
         out: Result[Any] = Result()
+        keep = self.config.keeps_unused
         group = self.groups.get(group_id)
         if group is not None and not group.is_dead:
-            records = offsets.remove_offsets(group, tps, now_ms)
+            records = offsets.remove_offsets(group, tps, now_ms, keep=keep)
             if records:
-                out.write(records, offsets.OffsetsRemoved((group_id,), None, None))
-            self.drop_if_unused(group, out)
+                ticket = offsets.OffsetsRemoved(() if keep else (group_id,), None, None)
+                out.write(records, ticket)
+            if not keep:
+                self.drop_if_unused(group, out)
         return out
 
     # Timers

@@ -324,6 +324,47 @@ def leaving(peer: Peer, version: int) -> None:
     peer.call("described", ApiKey.DESCRIBE_GROUPS, 5, {"groups": [group]})
 
 
+PATIENT = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
+
+
+@scenario(ApiKey.LEAVE_GROUP, 0, 5)
+def leaving_with_an_id_only(peer: Peer, version: int) -> None:
+    """By 4.3 it begins a rebalance, by 3.9 it changes nothing for the others."""
+    group, member, generation = stable(peer, **PATIENT)
+    newcomer = peer.ask(ApiKey.JOIN_GROUP, 5, join_request(group, **PATIENT))["member_id"]
+    request = {
+        "group_id": group,
+        "member_id": newcomer,
+        "members": [{"member_id": newcomer, "group_instance_id": None}],
+    }
+    beat = {"group_id": group, "generation_id": generation, "member_id": member}
+    peer.call("left", ApiKey.LEAVE_GROUP, version, request)
+    peer.call("beat after", ApiKey.HEARTBEAT, 0, beat)
+    peer.call("again", ApiKey.LEAVE_GROUP, version, request)
+    peer.call("described", ApiKey.DESCRIBE_GROUPS, 5, {"groups": [group]})
+
+
+@scenario(ApiKey.LEAVE_GROUP, 3, 5)
+def leaving_together(peer: Peer, version: int) -> None:
+    """By 3.9 the one that waits to join has joined before it is removed, by 4.3 it has not."""
+    group, first, generation = stable(peer, **PATIENT)
+    second = peer.another()
+    newcomer = join_request(group, **PATIENT)
+    newcomer["member_id"] = peer.ask(ApiKey.JOIN_GROUP, 5, newcomer)["member_id"]
+    second.send(ApiKey.JOIN_GROUP, 5, encode(build(JoinGroupRequest, newcomer, 5), 5))
+    beat = {"group_id": group, "generation_id": generation, "member_id": first}
+    peer.until(lambda answer: answer["error_code"] == 27, ApiKey.HEARTBEAT, 0, beat)
+    members = [{"member_id": one} for one in (first, newcomer["member_id"])]
+    request = {"group_id": group, "members": members}
+    rows = peer.ask(ApiKey.LEAVE_GROUP, version, request)["members"]
+    peer.note_values("left", {"errors": [row["error_code"] for row in rows]})
+    answer = second.receive(ApiKey.JOIN_GROUP, 5)
+    note(peer, second, "second joined", ApiKey.JOIN_GROUP, 5, answer)
+    peer.call("described", ApiKey.DESCRIBE_GROUPS, 5, {"groups": [group]})
+    _, generation = join(peer, group, **PATIENT)
+    peer.note_values("joined again", {"generation": generation})
+
+
 @scenario(ApiKey.DESCRIBE_GROUPS, 0, 5)
 @scenario_of_4(ApiKey.DESCRIBE_GROUPS, 5, 6)
 def described_groups(peer: Peer, version: int) -> None:
@@ -513,6 +554,35 @@ def deleted_offsets(peer: Peer, version: int) -> None:
     ask("unknown group", peer.name("nobody"), other, 0)
     ask("empty group", "", other, 0)
     peer.call("stored", ApiKey.OFFSET_FETCH, 5, {"group_id": alone, "topics": None})
+
+
+@scenario(ApiKey.OFFSET_DELETE, 0, 0)
+def last_offset(peer: Peer, version: int) -> None:
+    """By 4.3 the group stays until the next check, by 3.9 it is gone; also if the topic is deleted."""
+    topic = peer.create_topic("other")
+    gone = peer.create_topic("gone")
+    emptied, member, generation = stable(peer, "emptied", **PATIENT)
+    peer.ask(ApiKey.OFFSET_COMMIT, 5, commit_request(emptied, topic, 4, member, generation))
+    peer.ask(ApiKey.LEAVE_GROUP, 2, {"group_id": emptied, "member_id": member})
+    simple, of_topic = peer.name("simple"), peer.name("of-topic")
+    for name, read in ((simple, topic), (of_topic, gone)):
+        find(peer, name)
+        peer.ask(ApiKey.OFFSET_COMMIT, 5, commit_request(name, read, 4))
+    for name in (emptied, simple):
+        rows = [{"name": topic, "partitions": [{"partition_index": 0}]}]
+        request = {"group_id": name, "topics": rows}
+        peer.call(f"deleted {name}", ApiKey.OFFSET_DELETE, version, request)
+    peer.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": [gone], "timeout_ms": 20_000})
+    peer.until(
+        lambda answer: not answer["topics"],
+        ApiKey.OFFSET_FETCH,
+        5,
+        {"group_id": of_topic, "topics": None},
+    )
+    for name in (emptied, simple, of_topic):
+        peer.call(f"described {name}", ApiKey.DESCRIBE_GROUPS, 5, {"groups": [name]})
+        _, generation = join(peer, name, **PATIENT)
+        peer.note_values(f"joined again {name}", {"generation": generation})
 
 
 @scenario(ApiKey.OFFSET_COMMIT, 5, 5)

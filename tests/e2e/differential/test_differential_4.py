@@ -78,10 +78,6 @@ ALLOWED = (
         " has another default for message.timestamp.after.max.ms.",
     ),
     Allowed(
-        r"^offset_delete/.*/unknown topic: ",
-        "A group that loses its last offset is forgotten at once, as by 3.9; by 4.3 at the next check.",
-    ),
-    Allowed(
         r"^describe_topic_partitions/.*/invalid: ",
         "A name that no topic can have is INVALID_TOPIC_EXCEPTION; Apache Kafka fails inside.",
     ),
