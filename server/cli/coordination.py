@@ -231,13 +231,16 @@ def kraft_lines(options: Namespace) -> Iterator[Iterable[str]]:
     from ..log.metadata_log import BadMetadataLog, MetadataLog
 
     directory = LogDirectory(layer := FileLayer(), options.from_kraft)
+    if not Path(options.from_kraft).is_dir():
+        raise NotADirectoryError(f"{directory.path} is not a directory")
     with ExitStack() as stack:
         for each in {options.from_kraft, options.data_dir or options.from_kraft}:
             lock_if_used(stack, LogDirectory(layer, each))
         meta = directory.meta_properties()
         if meta is None or meta.cluster_id is None:
             raise BadMetadataLog(
-                f"{directory.path} has no meta.properties with the id of its cluster"
+                f"{directory.path} has no meta.properties with the id of its cluster: name the log directory"
+                " of a broker or controller, in which __cluster_metadata-0 is"
             )
         log = MetadataLog(layer, directory.path)
         image = KraftImage()

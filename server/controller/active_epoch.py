@@ -127,6 +127,9 @@ class ActiveEpoch:
             written = await active.writes.set_features(stored._replace(levels=levels))
             edit = active.image.edit().put_features(written.levels, written.epoch)
             await active.publish(edit.build())
+            changed = (each for each in levels.items() if each not in stored.levels.items())
+            shown = ", ".join(f"{name}={level}" for name, level in changed)
+            logger.info("Finalized levels of features changed: %s", shown)
         return None
 
     async def _enabled_features(self, features: FinalizedFeatures | None) -> FinalizedFeatures:

@@ -67,6 +67,7 @@ def nodes_of(image: KraftImage, cluster_id: str, epoch: int) -> Converted:
         block = paths.ProducerIdBlock(image.next_producer_id - size, image.next_producer_id - 1)
         nodes[paths.PRODUCER_ID_BLOCK] = paths.encode_producer_id_block(block, -1)
     _topics(image, epoch, converted)
+    _directories(image, converted)
     _configs(image, converted)
     _acls(image, converted)
     _tokens(image, converted)
@@ -131,6 +132,15 @@ def _topics(image: KraftImage, epoch: int, converted: Converted) -> None:
         converted.notes.append(
             f"{without} partitions have no replica that is in sync: they get a leader only by an unclean election"
         )
+
+
+def _directories(image: KraftImage, converted: Converted) -> None:
+    for number, record in sorted(image.brokers.items()):
+        if len(record.log_dirs) > 1:
+            converted.notes.append(
+                f"broker {number} has {len(record.log_dirs)} log directories: serve copies of all of them"
+                " (log.dirs), since partitions of a directory that is missing begin empty"
+            )
 
 
 def in_sync(state: PartitionRecord) -> tuple[int, ...]:
@@ -273,6 +283,10 @@ def _acls(image: KraftImage, converted: Converted) -> None:
     for pattern, entries in patterns.items():
         _put(converted.nodes, acls.pattern_path(pattern), acls.encode_entries(entries))
     converted.leave_out("ACLs that kwire cannot express", unknown)
+    if image.acls:
+        converted.notes.append(
+            "ACLs count only if there is an authorizer: set authorizer.class.name for kwire, too"
+        )
 
 
 def _tokens(image: KraftImage, converted: Converted) -> None:

@@ -61,7 +61,8 @@ class GroupSupport:
     def _reason(self) -> str:
         names = ", ".join(map(str, sorted(self.without)))
         return (
-            f"Consumer groups of the new protocol (KIP-848) are not served, because of broker {names}: "
+            "Consumer groups of the new protocol (KIP-848) and share groups (KIP-932) are not served, because of"
+            f" broker {names}: "
             "with ZooKeeper, all brokers of the cluster have to be kwire."
         )
 

@@ -49,6 +49,7 @@ def test_store_gets_the_metadata_and_the_original_stays(
     said = capsys.readouterr().err
     assert "metadata up to offset 52 (snapshot of 37): 3 topics, 4 partitions, 3 ACLs" in said
     assert said.count("left out: ") == 3
+    assert "note: ACLs count only if there is an authorizer" in said
     assert names(original) == before
     nodes = exported(copy, capsys)
     assert nodes["/cluster/id"] == '{"version":"1","id":"MkU3OEVBNTcwNTJENDM2Qg"}'
@@ -118,6 +119,23 @@ def test_incomplete_directory_is_refused(original: Path, tmp_path: Path, missing
     path = original / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert imported("--from-kraft", original, "--data-dir", tmp_path / "new") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing", "missing is not a directory"),
+        ("original/meta.properties", "meta.properties is not a directory"),
+        ("original/__cluster_metadata-0", "in which __cluster_metadata-0 is"),
+    ],
+)
+def test_what_is_no_log_directory_is_refused_and_stays_as_it_was(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    before = set(tmp_path.rglob("*"))
+    assert imported("--from-kraft", tmp_path / name, "--data-dir", tmp_path / "new") == 1
+    assert said in capsys.readouterr().err
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_broker_does_not_serve_a_directory_of_kraft_before_the_import(tmp_path: Path) -> None:

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import io
+from argparse import Namespace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from kwire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from kwire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 from server.__main__ import main
+from server.cli.brokers import Brokers
+from server.cli.users import add_user, delete_user
 
 
 @pytest.fixture
@@ -77,3 +90,30 @@ def test_what_a_broker_would_refuse_is_refused_at_once(
 def test_missing_password_file_is_named(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert users(data_dir, "add", "a", "--password-file", "/nowhere/pw") == 1
     assert "/nowhere/pw" in capsys.readouterr().err
+
+
+class Asked:
+    """A controller that accepts every change, and the changes."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[int, int]] = []
+
+    def ask(self, request: object) -> DescribeUserScramCredentialsResponse:
+        infos = [CredentialInfo(mechanism=each, iterations=4096) for each in (1, 2)]
+        row = DescribeUserScramCredentialsResult(user="alice", credential_infos=infos)
+        return DescribeUserScramCredentialsResponse(results=[row])
+
+    def ask_controller(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        self.changes.append((len(request.upsertions), len(request.deletions)))
+        return AlterUserScramCredentialsResponse(results=[])
+
+
+def test_each_credential_has_a_request_of_its_own() -> None:
+    """KRaft's controllers refuse two for one user: "A user credential cannot be altered twice in the same request"."""
+    options = Namespace(user="alice", mechanism=None, password="secret", iterations=4096)
+    asked = Asked()
+    assert add_user(cast(Brokers, asked), options) == 0
+    assert delete_user(cast(Brokers, asked), options) == 0
+    assert asked.changes == [(1, 0), (1, 0), (0, 1), (0, 1)]

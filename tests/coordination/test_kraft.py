@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kwire.messages.internal.broker_metadata import RegisterBrokerRecord
 from kwire.messages.internal.cluster_metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -224,6 +225,16 @@ def test_what_kwire_has_no_place_for_is_left_out_and_named() -> None:
     assert "User:eve: operation 77 on t" in said
     assert "tiered storage), of topics: t" in said
     assert not any(b"secret" in (data or b"") for data in found.nodes.values())
+
+
+def test_directories_that_have_to_come_along_are_noted() -> None:
+    one, two = (
+        RegisterBrokerRecord(broker_id=each, broker_epoch=1, log_dirs=[TOPIC_ID] * each)
+        for each in (1, 2)
+    )
+    assert converted(one).notes == []
+    (note,) = converted(one, two).notes
+    assert note.startswith("broker 2 has 2 log directories: serve copies of all of them (log.dirs)")
 
 
 def test_long_lists_are_cut() -> None:
