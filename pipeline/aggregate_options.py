@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 from .aggregates.defaults import GROUPS, SCHEMAS, TIME_UNITS
@@ -60,6 +61,28 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add_windows(parser)
     _add_outputs(parser)
     add_spark(parser)
+
+
+def without_effect(options: Namespace) -> Iterator[tuple[str, str]]:
+    """Options that change nothing beside the others, each with the words that say why."""
+    if options.once:
+        yield "--interval", "with --once"
+    if options.record_time:
+        yield from (
+            (f"--time-{name}", "with --record-time") for name in ("column", "unit", "format")
+        )
+    of_kinds = {
+        "metrics": ("value-column", "percentiles", "accuracy", "exact"),
+        "sessions": ("gap",),
+        "logs": (),
+    }
+    for kind, options_of in of_kinds.items():
+        if kind != options.kind:
+            yield from ((f"--{name}", f"for {options.kind}") for name in options_of)
+    if options.kind == "sessions":
+        yield from ((f"--{name}", "for sessions") for name in ("window", "slide"))
+    elif options.kind == "metrics" and options.exact:
+        yield "--accuracy", "with --exact"
 
 
 def _add_values(parser: ArgumentParser) -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -36,14 +36,14 @@ from .following import follow
 from .log_cluster import LogCluster
 from .manifest import COLUMNS, STAGING, Archive, Conflict, Entry
 from .offsets import Offsets, tree_of
-from .options import check_no_cluster, check_topics, say_if_none, topic_names
+from .options import check_no_cluster, check_topics, chosen_topics, say_if_none
 from .problems import DATA_LOSS, Problem, whole_text
 from .segments import read_stream, tasks
 from .segments.slices import Slice
 from .session import kafka_options, start_session
 from .storage import LocalStorage, StillHeld, Storage, is_local
 from .tables.follower import Follower
-from .tables.options import formats, value_schemas
+from .tables.options import check_value_topics, formats, value_schemas
 
 __all__ = ["add_arguments", "run"]
 
@@ -79,11 +79,14 @@ def check_starting_offsets(
 
 def run(options: Namespace) -> int:
     """Archive, or compact an archive; returns the exit code."""
-    value_schemas(options)
+    check_value_topics(options, value_schemas(options))
     formats(options)
     if options.compact:
+        if options.topics or options.topics_pattern:
+            check_topics(options)
         if is_local(options.path):
-            Archive(options.path).refresh()  # to say so before Spark is started if there is none
+            # Before Spark is started, which takes seconds.
+            _to_compact(Archive(options.path), options)
         spark = start_session(options, "archive", connector=False)
         return compact_archive(spark, options)
     check_topics(options)
@@ -109,10 +112,21 @@ def cluster_of(options: Namespace) -> Cluster | LogCluster:
     return Cluster(options.bootstrap_server, options.client_properties)
 
 
+def _to_compact(archive: Archive, options: Namespace) -> Collection[str] | None:
+    """The topics to compact, None for all. Raises Problem if there is no archive, or if it lacks a topic that was named."""
+    archive.refresh()
+    if not (options.topics or options.topics_pattern):
+        return None
+    there = {entry.topic: 0 for entry in archive.entries()}
+    chosen = chosen_topics(options, there, f"in {archive.path}")
+    say_if_none(options, chosen, f"in {archive.path}")
+    return chosen
+
+
 def compact_archive(spark: SparkSession, options: Namespace) -> int:
     """Compact, and print what was done."""
     archive = Archive(options.path)
-    topics = topic_names(options) or None
+    topics = _to_compact(archive, options)
     tables = Follower(archive, options, partial(_by_spark, spark))
     tables.check_all()
     try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
 
 from .durations import duration_ms
 from .offsets import Offsets
-from .options import add_cluster, add_reading, add_spark, add_topics, positive
-from .tables.options import add_tables, add_values
+from .options import CLUSTER_NAMES, add_cluster, add_reading, add_spark, add_topics, positive
+from .tables.options import add_tables, add_values, without_iceberg
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -81,6 +82,32 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_tables(parser, "also make each topic a table")
     add_values(parser)
     add_spark(parser)
+
+
+def without_effect(options: Namespace) -> Iterator[tuple[str, str]]:
+    """Options that change nothing beside the others, each with the words that say why."""
+    if options.compact:
+        yield from (
+            (name, "with --compact")
+            for name in (
+                *CLUSTER_NAMES,
+                "--from-logs",
+                "--interval",
+                "--starting-offsets",
+                "--max-offsets-per-trigger",
+                "--isolation-level",
+                "--on-data-loss",
+                "--checkpoint-dir",
+                "--group",
+            )
+        )
+    else:
+        yield "--target-size", "without --compact"
+    if options.once:
+        yield "--interval", "with --once"
+    if not options.value_schemas:
+        yield "--value-framing", "without --value-schema"
+    yield from without_iceberg(options)
 
 
 def _starting_offsets(text: str) -> str | Offsets:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 from .durations import duration_ms
-from .options import add_cluster, add_spark, add_topics, key_value
-from .tables.options import add_tables
+from .options import CLUSTER_NAMES, add_cluster, add_spark, add_topics, key_value
+from .tables.options import add_tables, without_iceberg
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -82,6 +83,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_tables(parser, "also audit the archives' tables, those")
     add_spark(parser)
+
+
+def without_effect(options: Namespace) -> Iterator[tuple[str, str]]:
+    """Options that change nothing beside the others, each with the words that say why."""
+    if not (options.topics or options.topics_pattern):
+        yield from ((name, "without --topics: no broker is asked") for name in CLUSTER_NAMES)
+    if not options.renamed:
+        yield "--with-offsets", "without --map"
+    yield from without_iceberg(options)
 
 
 def _span(text: str) -> int:

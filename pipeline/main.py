@@ -106,7 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed (or something was found wrong), 2 wrongly called, 130 ended by Ctrl-C before it was done.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    typed = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(typed)
     chosen = next((word for word in arguments if word in JOBS), None)
     try:
         options = _parsed(arguments, chosen)
@@ -116,6 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if missing:
         how = "pip install '.[spark]' in the folder with kwire's sources"
         return _ended(f"{options.job} needs {', '.join(missing)}: {how}", 2)
+    for option, why in without_effect(options, typed):
+        print(f"kwire pipeline: {option} has no effect {why}", file=sys.stderr, flush=True)
     log = SparkLog(options.job, getattr(options, "spark_log", None))
     if log.path is not None:
         options.spark_log = str(log.path)
@@ -134,6 +137,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _failed(options.job, error, log)
     log.discard()
     return code
+
+
+def without_effect(options: Namespace, typed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What was typed and changes nothing, with the words that say why.
+
+    Options of a file are not meant: it is for several calls, and may have more than one of them needs.
+    """
+    of_job = import_module(f".{options.job}_options", __package__)
+    for option, why in getattr(of_job, "without_effect", lambda _: ())(options):
+        if _has(typed, option):
+            yield option, why
 
 
 def _failed(job: str, error: Exception, log: SparkLog) -> int:

@@ -168,6 +168,8 @@ class Archive:
         strangers = [
             item.name for item in self.storage.list("") if not item.name.startswith((".", "_"))
         ]
+        if strangers and self.storage.list(FOLDER):
+            raise Problem(f"the archive {self.path} is damaged: {_name(0)} is missing")
         if strangers:
             raise Problem(
                 f"{self.path} is not an archive, but holds {', '.join(strangers[:3])}: choose an empty folder"

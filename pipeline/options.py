@@ -12,6 +12,8 @@ from .problems import Problem, WrongCall
 
 #: What `add_cluster` adds, as a file of options names it.
 CLUSTER = ("bootstrap-server", "client-property")
+#: The same as they are typed, with the other names of the cluster's address.
+CLUSTER_NAMES = ("-b", *(f"--{name}" for name in (*CLUSTER, "bootstrap-servers", "bootstrap")))
 
 
 def key_value(text: str) -> tuple[str, str]:

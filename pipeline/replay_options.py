@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
 from .offsets import Offsets
 from .options import add_cluster, add_spark, add_topics
 from .problems import WrongCall
-from .tables.options import add_tables
+from .tables.options import add_tables, without_iceberg
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -95,6 +95,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_tables(parser, "read the archive's tables instead of its manifests, those", several=False)
     add_spark(parser)
+
+
+def without_effect(options: Namespace) -> Iterator[tuple[str, str]]:
+    """Options that change nothing beside the others, each with the words that say why."""
+    yield from without_iceberg(options)
 
 
 def check_range(options: Namespace) -> None:

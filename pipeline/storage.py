@@ -112,6 +112,10 @@ class LocalStorage(Storage):
                 return file.read()
         except FileNotFoundError:
             return None
+        except NotADirectoryError as error:
+            raise Problem(
+                f"{self.root} cannot be a folder: there is a file of this name, or of one above it"
+            ) from error
 
     def create(self, name: str, data: bytes) -> bool:
         """See Storage; creating a hard link fails if the name is taken."""

@@ -78,6 +78,10 @@ class Delta:
         assert self._table is not None
         return self._table
 
+    @property
+    def identity(self) -> None:
+        """See Table."""
+
     def state(self) -> State | None:
         """See Table. Another program's commits say nothing of the archive, so the newest one that does counts."""
         try:

@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..manifest import Archive, ArchiveFile
 from ..options import topic_names
@@ -18,8 +19,13 @@ from .options import formats, value_schemas
 from .place import Place
 from .tables import Conflict, Table
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 #: Says which formats an archive has tables of: one empty file for each.
 MARKS = "_tables"
+#: Says which tables they are, where a catalog may have several: for each topic, and the values of it, the id of one.
+IDS = f"{MARKS}/ids"
 #: Makes something of each item.
 Run = Callable[[Callable[[Work], ArchiveFile | None], Sequence[Work]], list[ArchiveFile | None]]
 #: How often another's commit may come first.
@@ -47,6 +53,7 @@ class Follower:
         self._schemas = value_schemas(options)
         self._run = run
         self._tables: dict[tuple[str, str, str], Table] = {}
+        self._values: set[str] | None = None
 
     def follow(self) -> int:
         """Bring every table up to date; returns how many commits that took.
@@ -93,7 +100,7 @@ class Follower:
         key = format, topic, kind
         if key not in self._tables:
             self._archive.storage.create(f"{MARKS}/{format}", b"")
-            self._tables[key] = self._place.table(format, topic, kind, columns)
+            self._tables[key] = self._first_opened(format, topic, kind, columns)
         table = self._tables[key]
         for _ in range(TRIES):
             table.open(create=True)
@@ -121,6 +128,25 @@ class Follower:
         raise Problem(
             f"{reason}: other commits came first {TRIES} times; run the same command again"
         )
+
+    def _first_opened(self, format: str, topic: str, kind: str, columns: pa.Schema | None) -> Table:
+        """The table, created if there was none. Raises Problem if another one, in another place, has followed so far.
+
+        Two tables of one kind would share the files of values, and of two, one would keep what is deleted.
+        """
+        storage, name = self._archive.storage, f"{IDS}/{format}/{topic}{kind}"
+        table = self._place.table(format, topic, kind, columns)
+        known = storage.read(name)
+        found = table.open(create=known is None) and table.identity
+        if known is None and found:
+            storage.create(name, found.encode())
+            known = storage.read(name)
+        if known is not None and known.decode() != found:
+            raise Problem(
+                f"the {format} table that has followed {self._archive.path} so far is not the {table.name} of this catalog: give"
+                f" the same --catalog and --namespace or, if it was dropped, remove {storage.location(name)}"
+            )
+        return table
 
     def _derived(
         self, wanted: Change, known: State | None, kind: str, format: str, schema: ValueSchema
@@ -165,15 +191,35 @@ class Follower:
             raise Problem(
                 f"{self._archive.path} has {format} tables, which have to follow: add --table {format}"
             )
+        for topic in sorted(self._with_values()):
+            if self._is_chosen(topic) and self._schema_of(topic) is None:
+                raise Problem(
+                    f"{self._archive.path} has tables of the values of {topic}, which have to follow: add --value-schema"
+                )
 
     def _marks(self) -> set[str]:
-        return {item.name for item in self._archive.storage.list(MARKS)}
+        return {item.name for item in self._archive.storage.list(MARKS) if not item.is_folder}
+
+    def _with_values(self) -> set[str]:
+        """The topics that have tables of values, or of dead letters."""
+        if self._values is None:
+            self._values = {
+                topic.name
+                for kind in KINDS
+                for format in self._archive.storage.list(kind)
+                for topic in self._archive.storage.list(f"{kind}/{format.name}")
+            }
+        return self._values
 
     def is_free(self, path: str) -> bool:
         """Whether no table names a file that the archive no longer does, since all that may have it follow."""
         marks = self._marks()
         topic = path.partition("/")[0].removeprefix("topic=")
-        return not marks or (marks <= set(self.formats) and self._is_chosen(topic))
+        if not marks:
+            return True
+        if not (marks <= set(self.formats) and self._is_chosen(topic)):
+            return False
+        return self._schema_of(topic) is not None or topic not in self._with_values()
 
     def forget(self, path: str) -> None:
         """Delete what was made of a file of the archive that is deleted, too."""

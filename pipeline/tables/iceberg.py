@@ -97,6 +97,11 @@ class Iceberg:
         assert self._table is not None
         return self._table
 
+    @property
+    def identity(self) -> str:
+        """See Table."""
+        return str(self._there.metadata.table_uuid)
+
     def state(self) -> State | None:
         """See Table."""
         text = self._there.properties.get(STATE)

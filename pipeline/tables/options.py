@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..options import key_value
+from ..options import key_value, topic_names
 from ..problems import WrongCall
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def add_tables(parser: ArgumentParser, what: str, *, several: bool = True) -> No
     )
 
 
+def without_iceberg(options: Namespace) -> Iterator[tuple[str, str]]:
+    """`--namespace` where no table has one, with the words that say why it changes nothing."""
+    if "iceberg" not in (options.table or ()):
+        yield "--namespace", "without --table iceberg"
+
+
 def add_values(parser: ArgumentParser) -> None:
     """`--value-schema` and `--value-framing`."""
     parser.add_argument(
@@ -86,6 +93,18 @@ def value_schemas(options: Namespace) -> dict[str | None, ValueSchema]:
             framed=options.value_framing == "confluent",
         )
     return found
+
+
+def check_value_topics(options: Namespace, schemas: Collection[str | None]) -> None:
+    """Raises WrongCall for a schema of a topic that `--topics` or `--topics-pattern` leave out: it would have no effect."""
+    names, pattern = topic_names(options), options.topics_pattern
+    for topic in schemas:
+        if topic is None or topic in names or not (names or pattern):
+            continue
+        if not (pattern and re.fullmatch(pattern, topic)):
+            raise WrongCall(
+                f"--value-schema {topic}=...: {'--topics-pattern' if pattern else '--topics'} has no topic {topic}"
+            )
 
 
 def formats(options: Namespace) -> list[str]:

@@ -43,6 +43,10 @@ class Table(Protocol):
     #: As `--table` names it.
     format: str
 
+    @property
+    def identity(self) -> str | None:
+        """The id of a table that is open, where its catalog may have others; None where its place says which one it is."""
+
     def open(self, *, create: bool) -> bool:
         """Read the table's newest state; without `create`, False if there is no such table."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline.cluster import Cluster
-from kwire.pipeline.main import main, make_parser, words_of
+from kwire.pipeline.main import main, make_parser, without_effect, words_of
 from kwire.pipeline.options import say_if_none
 from kwire.pipeline.problems import Problem
 
@@ -56,6 +56,54 @@ def test_cluster_beside_log_directories_is_a_wrong_call(
     assert capsys.readouterr().err == (
         f"kwire pipeline: {option} and --from-logs cannot be meant together: with --from-logs no broker is asked\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["archive", "--path=A", "--topics=t", "--once", "--interval=5s"], ["--interval"]),
+        (["archive", "--path=A", "--topics=t", "--target-size", "2"], ["--target-size"]),
+        (["archive", "--path=A", "--topics=t", "--namespace=x"], ["--namespace"]),
+        (["archive", "--path=A", "--topics=t", "--value-framing=none"], ["--value-framing"]),
+        (["archive", "--path=A", "--compact", "-b", "h:1", "--group=g"], ["-b", "--group"]),
+        (["archive", "--path=A", "--compact", "--target-size=2", "--keep-replaced=1d"], []),
+        (["audit", "--archive=A", "--with-offsets", "-b", "h:1"], ["-b", "--with-offsets"]),
+        (["aggregate", "logs", "--topics=t", "--checkpoint-dir=c", "--gap=1m"], ["--gap"]),
+        (["aggregate", "metrics", "--topics=t", "--checkpoint-dir=c", "--window=1m"], []),
+        (["aggregate", "sessions", "--topics=t", "--checkpoint-dir=c", "--slide=1m"], ["--slide"]),
+        (
+            ["aggregate", "metrics", "--checkpoint-dir=c", "--record-time", "--time-unit=s"],
+            ["--time-unit"],
+        ),
+    ],
+)
+def test_options_without_effect_are_named(words: list[str], said: list[str]) -> None:
+    options = make_parser(words[0]).parse_args(words)
+    assert [option for option, _ in without_effect(options, words)] == said
+
+
+def test_options_of_a_file_may_have_no_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file is for several calls: one with `--once` by cron, and one that runs on."""
+    file = tmp_path / "jobs.toml"
+    file.write_text(f'[archive]\ninterval = "5m"\ncompact = true\npath = "{tmp_path}/none"\n')
+    assert main(["--config", str(file), "archive"]) == 1
+    assert "no effect" not in capsys.readouterr().err
+    assert main(["--config", str(file), "archive", "--interval=1m"]) == 1
+    said = "kwire pipeline: --interval has no effect with --compact\n"
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "topics", [["--topics=orders"], ["--topics-pattern=ord.*"], ["--topics=orders", "--compact"]]
+)
+def test_schema_of_a_topic_that_is_left_out_is_a_wrong_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], topics: list[str]
+) -> None:
+    schema = ["--table=delta", "--value-schema=payments=id INT"]
+    assert main(["archive", f"--path={tmp_path}/a", *topics, *schema]) == 2
+    assert "has no topic payments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,26 @@ def test_files_are_kept_while_a_table_that_does_not_follow_may_name_them(tmp_pat
         Follower(Archive(tmp_path), options_of("delta")).check_all()
 
 
+def test_a_topic_has_one_iceberg_table(tmp_path: Path) -> None:
+    """A second one, of another catalog or namespace, would keep files that the first one lets go, and the other way round."""
+    add_batch(tmp_path, 10)
+    follow(tmp_path, "iceberg")
+    add_batch(tmp_path, 10, batch=1)
+    for place in ({"namespace": "other"}, {"catalog_properties": [("type", "in-memory")]}):
+        with pytest.raises(Problem, match="give the same --catalog and --namespace"):
+            follow(tmp_path, "iceberg", **place)
+    assert follow(tmp_path, "iceberg") == 1
+    # It was dropped: the message names the file to remove.
+    place, _ = opened(tmp_path, "iceberg")
+    place.catalog().drop_table(("kwire", "orders"))
+    place.close()
+    with pytest.raises(Problem, match="if it was dropped, remove") as refused:
+        follow(tmp_path, "iceberg")
+    Path(str(refused.value).split("remove ")[1]).unlink()
+    follow(tmp_path, "iceberg")
+    assert in_table(tmp_path, "iceberg") == archived(tmp_path)
+
+
 def test_files_of_log_directories_have_the_columns_of_tables() -> None:
     """Those are written without Spark, and a table takes only what fits its own columns."""
     assert archive_slices._SCHEMA.equals(raw_schema())

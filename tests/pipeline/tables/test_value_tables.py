@@ -61,6 +61,28 @@ def test_values_become_columns_and_a_new_schema_adds_some(tmp_path: Path, format
         follow(tmp_path, format, value_schemas=["id BOOLEAN"])
 
 
+def test_compaction_without_the_schema_is_refused_and_keeps_the_files_of_values(
+    tmp_path: Path,
+) -> None:
+    schema = ["orders=id BIGINT"]
+    for number in range(2):
+        add_batch(tmp_path, 5, batch=number, values=VALID)
+        follow(tmp_path, "delta", value_schemas=schema)
+    [old, *_] = compacted(tmp_path)
+    follower = Follower(Archive(tmp_path), options_of("delta"))
+    with pytest.raises(
+        Problem, match="tables of the values of orders, which have to follow: add --value-schema"
+    ):
+        follower.check_all()
+    # A run of the job that only archives does not check, and must not delete them, either.
+    assert not follower.is_free(old.files[0].path)
+    follower.close()
+    follower = Follower(Archive(tmp_path), options_of("delta", value_schemas=schema))
+    follower.check_all()
+    assert follower.is_free(old.files[0].path)
+    follower.close()
+
+
 @pytest.mark.parametrize("format", BOTH)
 def test_compaction_makes_the_files_of_values_anew(tmp_path: Path, format: str) -> None:
     given = {"value_schemas": ["id BIGINT"]}
