@@ -350,7 +350,7 @@ class CoordinatorRuntime(Generic[S]):
             self.settle(slot, write, future)
         else:
             future.add_done_callback(lambda done: self.settle(slot, write, done))
-            if slot.in_flight[0] is write:
+            if (WRITE_DUE, ()) not in slot.timers:  # else it is set anew for this one when it fires
                 self.set_timer(slot, Timer(WRITE_DUE, (), due_ms), now_ms)
 
     def settle(self, slot: Slot[S], write: Write, future: asyncio.Future[ErrorCode]) -> None:

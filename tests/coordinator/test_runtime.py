@@ -261,6 +261,11 @@ def test_commit_that_takes_too_long_is_answered_and_still_counts_later() -> None
         assert broker.fetch(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         broker.advance(2_000)
         assert errors(await later) == [ErrorCode.REQUEST_TIMED_OUT]
+        behind_both = broker.commit(9, 2)
+        broker.advance(4_999)
+        assert not behind_both.done()
+        broker.advance(1)
+        assert errors(await behind_both) == [ErrorCode.REQUEST_TIMED_OUT]
         broker.log.settle()
         broker.log.settle()
         await asyncio.sleep(0)
