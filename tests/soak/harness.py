@@ -269,17 +269,18 @@ def _wait_for_first_records(clients: Sequence[Client]) -> None:
     first = {client: client.active for client in clients}
     while waiting:
         _look_after(clients)
-        if time.monotonic() > began + 60:
+        if time.monotonic() > began + 180:
             raise ClientFailed(f"nothing came to {[client.name for client in waiting]}")
         waiting = [client for client in waiting if client.active == first[client]]
         time.sleep(0.05)
 
 
-def _look_after(clients: Sequence[Client], patience_s: float = 180.0) -> None:
+def _look_after(clients: Sequence[Client], patience_s: float = 180.0, since: float = 0.0) -> None:
+    """Assert that something comes to every client. Shape: what was before `since` does not count."""
     for client in clients:
         if client.failure is not None:
             raise client.failure
-        if time.monotonic() - client.active > patience_s:
+        if time.monotonic() - max(client.active, since) > patience_s:
             raise ClientFailed(
                 f"nothing came to {client.name} for {patience_s:.0f} s; it is in\n{_place_of(client)}"
             )
@@ -303,7 +304,7 @@ def _drain(clients: Sequence[Client], phase: Phase) -> None:
     readers = [client for client in clients if client not in senders]
     stopped = time.monotonic()
     while True:
-        _look_after(readers)
+        _look_after(readers, since=stopped)
         behind = {c.group: phase.behind(c.group, c.topics) for c in readers}
         quiet = all(not c.busy and time.monotonic() - max(c.active, stopped) > 4 for c in readers)
         if quiet and not any(behind.values()):
@@ -330,6 +331,9 @@ class Nemesis:
     DOOMED = 0.15  # of the starts are cut short
     MEMBER = 0.02  # of the kills take the Java consumer too
     MOVES = 0.7  # of the kills come while replicas are being moved, or shortly after
+    #: Who has got nothing for so long gets something before the next kill. On a busy machine a broker is killed before it
+    #: has loaded its groups, or before the sessions of members have ended that could not leave, which begin anew each time.
+    HUNGRY_S = 45.0
 
     def __init__(self, brokers: Sequence[Killable], plan: Plan, clients: Sequence[Client]) -> None:
         self.brokers = brokers
@@ -341,6 +345,7 @@ class Nemesis:
         self.kills = 0
         self.doomed_starts = 0
         self.moves = 0
+        self.started = time.monotonic()
 
     def run(self) -> None:
         """Do all kills of the plan."""
@@ -348,6 +353,7 @@ class Nemesis:
         while self.kills < self.plan.kills:
             patient = 4.0 if self.choice.random() < 0.1 else 1.0
             self.wait(patient * self.choice.uniform(*self.plan.between_s))
+            self._feed()
             broker = self.choice.choice(self.brokers)
             if self.plan.log_dirs and self.choice.random() < self.MOVES:
                 self._move(broker)
@@ -360,8 +366,21 @@ class Nemesis:
         """Let time pass, checking the clients meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            _look_after(self.clients)
+            _look_after(self.clients, since=self.started)
             time.sleep(min(0.2, max(0.0, until - time.monotonic())))
+
+    def _feed(self) -> None:
+        """Let time pass until something has come to everybody lately."""
+        told = False
+        while hungry := [
+            client.name
+            for client in self.clients
+            if time.monotonic() - client.active > self.HUNGRY_S
+        ]:
+            if not told:
+                self.plan.say(f"no kill until something comes to {', '.join(hungry)}")
+                told = True
+            self.wait(0.5)
 
     def _move(self, broker: Killable) -> None:
         """Begin to move replicas, and give them a part of the time they need."""
@@ -381,7 +400,8 @@ class Nemesis:
             self._start_and_kill(broker)
         began = time.monotonic()
         broker.start()
-        self.restart_s.append(time.monotonic() - began)
+        self.started = time.monotonic()
+        self.restart_s.append(self.started - began)
         self.recorder.note("ok", "start", [])
 
     def _start_and_kill(self, broker: Killable) -> None:
