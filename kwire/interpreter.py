@@ -147,7 +147,8 @@ def decode_prefix(
     """Decode a message that may be followed by more bytes; see codec.decode_prefix.
 
     Shape: `most` as for `decode`; with `lenient`, bytes in strings that are not UTF-8 become U+FFFD, any length below 0 is
-    null where null is allowed, and the size of a known tagged field does not count.
+    null where null is allowed, any byte before a struct says whether it is null by its sign, and the size of a known
+    tagged field does not count.
     """
     schema = schema_of(cls)
     check_version(schema, version)
@@ -206,9 +207,10 @@ class _Reader(_Walk):
         at = self.pos
         if nullable:
             marker = self.fixed("b")
-            if marker == null:
+            lenient = self.lenient and null == NULL
+            if marker == null or (lenient and marker < 0):
                 return None
-            if marker != 1:
+            if marker != 1 and not lenient:
                 self.fail(BadLength, f"{marker} is neither {null} (null) nor 1", at)
         return self.struct(type_)
 

@@ -303,6 +303,21 @@ def test_marker_of_a_nullable_struct_is_1_or_minus_1() -> None:
     assert caught.value.path == "cursor"
 
 
+@pytest.mark.parametrize(
+    ("marker", "follows"),
+    [(0x80, False), (0xBF, False), (0xFF, False), (0, True), (1, True), (0x7F, True)],
+)
+def test_marker_of_a_struct_in_a_request_says_by_its_sign_if_it_is_null(
+    marker: int, follows: bool
+) -> None:
+    """Apache Kafka 4.3.0 reads DescribeTopicPartitionsRequestData.cursor so."""
+    data = encode(DescribeTopicPartitionsRequest(), 0)
+    cursor = b"\x02t\0\0\0\x07\0" if follows else b""
+    read = in_steps(DescribeTopicPartitionsRequest, data[:-2] + bytes([marker]) + cursor + b"\0", 0)
+    assert isinstance(read, DescribeTopicPartitionsRequest)
+    assert (read.cursor is not None) is follows
+
+
 def test_prefix_that_ends_within_its_last_field_is_refused() -> None:
     with pytest.raises(Truncated):
         decode_prefix(RequestHeader, b"\0\0\0\0\0\0\0\0\0\x05clie", 1)
