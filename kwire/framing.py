@@ -293,6 +293,16 @@ class FrameReader:
             self._home = False
         self._start = self._end = self._need = 0
 
+    def has_frame(self) -> bool:
+        """Whether `next_frame` would return one, or an error."""
+        held = self._end - self._start
+        if held < SIZE_BYTES:
+            return False
+        try:
+            return self._peek() <= self._end
+        except BadLength:
+            return True
+
     @property
     def held_bytes(self) -> int:
         """Bytes received but not yet returned as frames."""

@@ -5,6 +5,8 @@ while too many replies are missing or held up by an earlier one, while the peer 
 the other connections have had their turn (`rotation.py`), or while its client is throttled: a reply that says so is
 sent at once, and nothing is read before that time is over (KIP-219).
 What the peer sends meanwhile stays in the kernel, except for what was received together with the last request.
+Requests that were received before the peer ended its stream are still taken up in their turn, as Apache Kafka does
+(Selector.maybeReadFromClosingChannel): a producer with acks=0 waits for nothing before it leaves.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Session:
         "_connection",
         "_dispatcher",
         "_held",
+        "_left",
         "_limiter",
         "_limits",
         "_on_closed",
@@ -97,6 +100,7 @@ class Session:
         self._rotation = rotation
         self._connection = ServerConnection(FrameReader(memory, limits.request_max_bytes, self))
         self._waits = 0
+        self._left = False  # the peer has ended its stream, but requests of it wait
         self._was_at_once = False  # whether the last request was answered natively, from its frame
         self._held = 0  # memory of what its peer has not read, when last counted
         self._overlapping = 0
@@ -190,7 +194,20 @@ class Session:
     def lost(self, error: OSError | None) -> None:
         if type(error) is TlsError:
             self.close(str(error), "tls")
+        elif error is None and not self._waits & ENDS and self._connection.frames.has_frame():
+            self._take_up_rest()
+            return
         self._end()
+
+    def _take_up_rest(self) -> None:
+        """Take up what was received before the peer left, as soon as it may start; replies are dropped."""
+        self._left = True
+        waiting = list(self._pending)
+        self._give_up_waits()
+        for later in waiting:
+            if not later.overlap:
+                self._waits &= ~WAITS_FOR_REPLY
+        self._go_on(WAITS_FOR_READER | WAITS_FOR_OVERLAPPING)
 
     # -- FrameOwner, called by the frame memory
 
@@ -357,7 +374,10 @@ class Session:
             if self._connection.frames.held_bytes:
                 self._process()
             if not self._waits:
-                self.transport.resume_reading()
+                if self._left:
+                    self._end()
+                else:
+                    self.transport.resume_reading()
 
     # -- replies that come later
 
@@ -368,7 +388,10 @@ class Session:
         if future.done():
             self._finish(request, later, future)
             return
-        if later.overlap:
+        given_up = self._left and later.on_disconnect is not None
+        if given_up:
+            pass
+        elif later.overlap:
             self._overlapping += 1
         else:
             self._waits |= WAITS_FOR_REPLY
@@ -377,7 +400,7 @@ class Session:
 
         def done(future: asyncio.Future[Any]) -> None:
             self._pending.pop(later, None)
-            if self.closed:
+            if self.closed or (self._left and later.on_disconnect is not None):
                 if not future.cancelled():
                     future.exception()  # marks it as retrieved; there is nobody to tell
                 return
@@ -398,10 +421,12 @@ class Session:
                 self._go_on(reason)
 
         future.add_done_callback(done)
+        if given_up:
+            self._give_up_waits()
 
     def _has_many_replies(self) -> bool:
         """Whether too many requests have no reply yet, or a reply that an earlier request holds up."""
-        return self._connection.pending >= self._limits.max_overlapping
+        return self._connection.pending >= self._limits.max_overlapping and not self._left
 
     def _finish(
         self, request: RequestReceived, later: Later[Any], future: asyncio.Future[Any]
@@ -461,6 +486,8 @@ class Session:
         if not self.closed:
             self._waits |= ENDS
             self.transport.close_when_sent()
+            if self._left:
+                self._end()
 
     def _end(self) -> None:
         if self.closed:
@@ -473,6 +500,16 @@ class Session:
             self._throttle = None
         self._connection.frames.close()
         self._output.release(self)
+        self._give_up_waits()
+        if self.info.on_close is not None:
+            try:
+                self.info.on_close()
+            except Exception:  # as in _process
+                logger.exception("internal error when %s went away", self.info.peer)
+        self._on_closed(self)
+
+    def _give_up_waits(self) -> None:
+        """Tell those whose replies nobody waits for any more."""
         pending, self._pending = self._pending, {}
         for each in pending:
             if each.on_disconnect is not None:
@@ -480,12 +517,6 @@ class Session:
                     each.on_disconnect()
                 except Exception:  # as in _process
                     logger.exception("internal error when %s went away", self.info.peer)
-        if self.info.on_close is not None:
-            try:
-                self.info.on_close()
-            except Exception:  # as in _process
-                logger.exception("internal error when %s went away", self.info.peer)
-        self._on_closed(self)
 
     # -- housekeeping
 

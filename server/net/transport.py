@@ -83,7 +83,7 @@ class Receiver(Protocol):
         ...
 
     def lost(self, error: OSError | None) -> None:
-        """The connection is gone: None after the peer's end of stream. Called once."""
+        """The connection is gone: None after the peer's end of stream, or if it is reset while it is read. Called once."""
         ...
 
 
@@ -215,7 +215,7 @@ class SocketTransport:
                 except (BlockingIOError, InterruptedError):
                     return
                 except OSError as error:
-                    self._lost(error)
+                    self._cut_off(error)
                     return
                 if count:
                     session.received_at_once(block, count)
@@ -241,7 +241,7 @@ class SocketTransport:
                 return
             except OSError as error:
                 buffer.release()
-                self._lost(error)
+                self._cut_off(error)
                 return
             buffer.release()
             if count == 0:
@@ -483,6 +483,10 @@ class SocketTransport:
         self._receiver = self._session = (
             None  # else each would keep the other until a collection of garbage
         )
+
+    def _cut_off(self, error: OSError) -> None:
+        """Reading failed; a reset is what peers do that leave replies unread, and thus an end."""
+        self._lost(None if isinstance(error, ConnectionResetError) else error)
 
     def _lost(self, error: OSError | None) -> None:
         if self.closed:

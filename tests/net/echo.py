@@ -29,6 +29,7 @@ class Echo:
         self.later: Callable[[int], bool] = lambda correlation_id: False
         self.seen: list[int] = []
         self.gone: list[int] = []
+        self.tells_who_leaves = True
         self.prefix: list[Any] = []
         self.answer: bytes | None = None  # instead of the body
 
@@ -47,7 +48,8 @@ class Echo:
         if not self.later(number):
             return response_frame(number, False, [*self.prefix, body])
         future = self.pending[number] = asyncio.get_running_loop().create_future()
-        return Later(number, future, None, lambda: self.gone.append(number), self.overlap)  # type: ignore[arg-type]
+        gone = (lambda: self.gone.append(number)) if self.tells_who_leaves else None
+        return Later(number, future, None, gone, self.overlap)  # type: ignore[arg-type]
 
     def complete(self, later: Later[Any], future: asyncio.Future[bytes]) -> Sequence[Part] | Close:
         return response_frame(later.ctx, False, [future.result()])  # type: ignore[arg-type]

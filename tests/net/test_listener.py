@@ -51,6 +51,29 @@ async def test_pipelined_requests_of_all_sizes_come_back_in_order() -> None:
         peer.close()
 
 
+@pytest.mark.parametrize("politely", [True, False])
+@on_loop
+async def test_requests_of_clients_that_wait_for_nothing_before_they_leave_are_taken_up(
+    politely: bool,
+) -> None:
+    """As producers with acks=0 do; a client that leaves a reply unread resets the connection."""
+    asked = b"".join(request(number, b"x" * 100, key=98) for number in range(1, 500))
+    echo = Echo()
+    async with listening(echo) as listener:
+        peers = [await Peer.connect(listener) for _ in range(10)]
+        for number, peer in enumerate(peers, 1):
+            await peer.send(request(0))
+            if politely:
+                await peer.frame()
+            else:
+                await until(lambda number=number: len(echo.seen) == number)  # type: ignore[misc]
+        for peer in peers:
+            await peer.send(asked)
+            peer.close()
+        await until(lambda: not listener.sessions)
+    assert len(echo.seen) == 10 * 500
+
+
 class CountedSocket:
     """Counts the calls that a transport makes."""
 

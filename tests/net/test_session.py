@@ -258,6 +258,61 @@ async def test_peer_that_leaves_is_told_to_those_who_wait_for_it() -> None:
     assert not transport.sent
 
 
+@on_loop
+async def test_requests_that_wait_for_their_turn_when_the_peer_leaves_are_taken_up() -> None:
+    echo = Echo()
+    transport, session = connect(echo, NetLimits(max_batch=10))
+    transport.receive(b"".join(map(request, range(35))) + request(35)[:-1])
+    transport.hang_up()
+    assert echo.seen == list(range(10))
+    await settle()
+    assert echo.seen == list(range(35))
+    assert session.closed
+
+
+@on_loop
+async def test_requests_behind_one_without_reply_are_taken_up_when_the_peer_leaves() -> None:
+    echo = Echo()
+    echo.later = lambda number: number in (1, 3)
+    transport, session = connect(echo)
+    transport.receive(b"".join(map(request, range(1, 5))))
+    assert echo.seen == [1]
+    transport.hang_up()
+    assert echo.gone == [1, 3]
+    assert echo.seen == [1, 2, 3, 4]
+    assert session.closed
+    echo.pending[3].set_result(b"too late")
+    await settle()
+
+
+@on_loop
+async def test_requests_behind_one_that_cannot_be_given_up_are_taken_up_after_it() -> None:
+    echo = Echo()
+    echo.later = lambda number: number == 1
+    echo.tells_who_leaves = False
+    transport, session = connect(echo)
+    transport.receive(request(1) + request(2))
+    transport.hang_up()
+    assert echo.seen == [1]
+    assert not session.closed
+    echo.pending[1].set_result(b"nobody reads this")
+    await settle()
+    assert echo.seen == [1, 2]
+    assert session.closed
+
+
+@on_loop
+async def test_broker_that_stops_does_not_wait_for_the_rest_of_a_peer_that_left() -> None:
+    echo = Echo()
+    transport, session = connect(echo, NetLimits(max_batch=10))
+    transport.receive(b"".join(map(request, range(35))))
+    transport.hang_up()
+    session.finish()
+    assert session.closed
+    await settle()
+    assert echo.seen == list(range(10))
+
+
 def closing(caplog: pytest.LogCaptureFixture, data: bytes) -> list[str]:
     caplog.clear()
     with caplog.at_level(logging.INFO):

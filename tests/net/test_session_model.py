@@ -152,7 +152,8 @@ class Connection:
         else:
             self.later[number] = future
         overlap = asked.when == "overlapping"
-        return Later(number, future, None, lambda: None, overlap)  # type: ignore[arg-type]
+        gone = lambda: self.later.pop(number, None)  # noqa: E731
+        return Later(number, future, None, gone, overlap)  # type: ignore[arg-type]
 
     def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Sequence[Part]:
         return self.requests[later.ctx].frame(later.ctx)  # type: ignore[index,arg-type]
@@ -197,6 +198,7 @@ class Connection:
             return
         waits = session._waits
         assert bool(waits & WAITS_FOR_REPLY) == self.alone_is_pending()
+        assert not session._left, "all has been taken up, and it does not end"
         many = session.pending >= LIMITS.max_overlapping
         assert bool(waits & WAITS_FOR_OVERLAPPING) == many
         assert self.later or not session.pending

@@ -193,6 +193,18 @@ async def test_what_openssl_has_decrypted_is_not_forgotten_while_a_request_waits
         await client.close()
 
 
+@on_loop
+async def test_requests_of_a_client_that_waits_for_nothing_before_it_leaves_are_taken_up(
+    authority: Authority,
+) -> None:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
+        client = await Client.connect(broker, client_context(authority))
+        client.writer.write(b"".join(request(number, key=98) for number in range(500)))
+        client.writer.close()
+        await until(lambda: not broker.listener.sessions)
+        assert broker.echo.seen == list(range(500))
+
+
 @pytest.mark.parametrize("politely", [True, False])
 @on_loop
 async def test_peer_that_leaves_while_its_request_waits_is_noticed(
