@@ -20,7 +20,7 @@ from . import report
 from .plan import FORMS, Bench, describe_machine
 from .results import Results
 from .sections import SECTIONS
-from .subjects import KWIRE, NAMES, Subject
+from .subjects import FORMS_OF_KWIRE, NAMES, PURE, Subject
 from .tools import TROUBLE, Missing
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -34,7 +34,10 @@ def main() -> None:
     form.add_argument("--long", action="store_const", const="long", dest="form")
     form.add_argument("--tiny", action="store_const", const="tiny", dest="form")
     parser.add_argument("--only", default="", help=f"of: {', '.join(SECTIONS)}")
-    parser.add_argument("--subjects", default=",".join(NAMES), help="names, separated by commas")
+    parser.add_argument(
+        "--subjects",
+        help=f"of: {', '.join(NAMES)}, separated by commas; default: all, {PURE} with --medium only",
+    )
     parser.add_argument("--directory", type=Path, help="for the brokers' data; default: a new one")
     parser.add_argument("--results", type=Path, help="where the raw figures go, as JSON")
     parser.add_argument(
@@ -58,6 +61,7 @@ def main() -> None:
         folder = options.page.with_suffix("")
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "results.json"
+    default = ",".join(name for name in NAMES if name != PURE or form_name == "medium")
     results = Results(form=form_name, machine=describe_machine(), path=path)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -70,8 +74,8 @@ def main() -> None:
         root = Path(directory)
         settings = {"log.retention.check.interval.ms": "2000"} if form_name == "long" else {}
         bench = Bench(FORMS[form_name], [], results, root, time.monotonic())
-        for name in options.subjects.split(","):
-            jars = name == KWIRE or fetched_jars(name.replace("Apache Kafka ", "kafka-"))
+        for name in (options.subjects or default).split(","):
+            jars = name in FORMS_OF_KWIRE or fetched_jars(name.replace("Apache Kafka ", "kafka-"))
             if isinstance(jars, str):
                 bench.skip(name, jars)
             else:

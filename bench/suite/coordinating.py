@@ -12,12 +12,13 @@ from .tools import Missing
 
 #: Records/s.
 LOADS = (1000, 10_000, 50_000)
+LATENCY_PARTITIONS = 6
 PRODUCERS = (1, 10)
 
 
 def latency(bench: Bench) -> None:
     """Measure end-to-end latency at every load."""
-    seconds, partitions = bench.form.latency_s, 6
+    seconds = bench.form.latency_s
     try:
         for number in range(bench.form.rounds):
             if number and bench.is_late(0.62, f"round {number + 1} of latency"):
@@ -26,26 +27,48 @@ def latency(bench: Bench) -> None:
                 for _, subject in bench.in_turn(1):
 
                     def one(subject: Subject = subject, load: int = load) -> dict[str, float]:
-                        topic = subject.new_topic(partitions)
-                        figures: dict[str, float] = {}
-                        try:
-                            with clients.probed(subject, figures):
-                                answer = clients.go(
-                                    "latency",
-                                    brokers=subject.address,
-                                    topic=topic,
-                                    rate=load,
-                                    seconds=seconds,
-                                )
-                            subject.wait_count(topic, partitions, answer["records"])
-                        finally:
-                            subject.delete(topic)
-                        quantiles = {f"{name}_us": us for name, us in answer["us"].items()}
-                        return {**quantiles, **figures}
+                        return _latency_once(subject, load, seconds)
 
                     bench.measure("latency", f"{load:,} records/s", subject, number, one)
     except Missing as reason:
         bench.skip("latency", reason)
+
+
+def _latency_once(subject: Subject, load: int, seconds: float) -> dict[str, float]:
+    topic = subject.new_topic(LATENCY_PARTITIONS)
+    figures: dict[str, float] = {}
+    try:
+        with clients.probed(subject, figures):
+            answer = clients.go(
+                "latency", brokers=subject.address, topic=topic, rate=load, seconds=seconds
+            )
+        subject.wait_count(topic, LATENCY_PARTITIONS, answer["records"])
+    finally:
+        subject.delete(topic)
+    return {**{f"{name}_us": us for name, us in answer["us"].items()}, **figures}
+
+
+def latency_alone(bench: Bench) -> None:
+    """Measure the latency of the least load while no other broker runs; each is warmed up by more of the same load."""
+    if not bench.form.alone_rounds:
+        return
+    bench.stop_all()
+    load, seconds = LOADS[0], bench.form.latency_s
+    try:
+        for number in range(bench.form.alone_rounds):
+            for subject in bench.subjects:
+                subject.start()
+                try:
+                    _latency_once(subject, LOADS[1], seconds)
+
+                    def one(subject: Subject = subject) -> dict[str, float]:
+                        return _latency_once(subject, load, seconds)
+
+                    bench.measure("latency alone", f"{load:,} records/s", subject, number, one)
+                finally:
+                    subject.stop()
+    except Missing as reason:
+        bench.skip("latency with one broker running", reason)
 
 
 def rebalance(bench: Bench) -> None:

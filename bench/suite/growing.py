@@ -21,9 +21,7 @@ READ_BYTES = 200_000_000
 
 def many_partitions(bench: Bench) -> None:
     """Measure on separate brokers, one after the other, so that their memory is that of the partitions alone."""
-    for subject in bench.subjects:
-        if subject.is_running:
-            subject.stop()
+    bench.stop_all()
     for subject in bench.subjects:
         fresh = Subject(subject.name, subject.root / "partitions", SETTINGS)
         try:

@@ -25,7 +25,7 @@ class Form:
 
     Shape: starts, the first minute and the partitions apply to every subject, rounds to most other work;
     short_work_s is for transactions, metadata and curves; each of members and curves is measured in turn; after
-    budget_s second rounds are left out.
+    budget_s second rounds are left out. alone_rounds are those of latency with one broker running.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Form:
     consume_gb: float
     tail_s: float
     latency_s: float
+    alone_rounds: int
     members: tuple[int, ...]
     idle: int
     partitions: int
@@ -59,6 +60,7 @@ SHORT = Form(
     consume_gb=0.5,
     tail_s=3.5,
     latency_s=4.0,
+    alone_rounds=0,
     members=(100, 1000),
     idle=10_000,
     partitions=1000,
@@ -81,6 +83,7 @@ FORMS = {
         consume_gb=0.05,
         tail_s=1.0,
         latency_s=1.0,
+        alone_rounds=1,
         members=(10,),
         idle=50,
         partitions=50,
@@ -114,6 +117,7 @@ FORMS = {
         consume_gb=1.0,
         tail_s=10.0,
         latency_s=15.0,
+        alone_rounds=5,
         members=(100, 1000),
         idle=10_000,
         partitions=10_000,
@@ -149,6 +153,12 @@ class Bench:
             self.results.notes.append(text)
             self.progress(text)
         return True
+
+    def stop_all(self) -> None:
+        """Stop the brokers that all sections so far have used."""
+        for subject in self.subjects:
+            if subject.is_running:
+                subject.stop()
 
     def in_turn(self, rounds: int | None = None) -> Iterator[tuple[int, Subject]]:
         """Every subject in every round: A B C, A B C, so that noise affects all alike."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from .results import Results
-from .subjects import KAFKA_39, KAFKA_43, KWIRE, NAMES
+from .subjects import KAFKA_39, KAFKA_43, KWIRE, NAMES, PURE
 
-COLOURS = {KAFKA_39: "#9aa5b1", KAFKA_43: "#5b7083", KWIRE: "#d9822b"}
+COLOURS = {KAFKA_39: "#9aa5b1", KAFKA_43: "#5b7083", KWIRE: "#d9822b", PURE: "#e8b98a"}
 #: Kind -> figures and their axis labels.
 BARS = {
     "produce": (("mb_s", "MB/s"), ("cpu_s_per_gb", "broker CPU s per GB")),
@@ -75,7 +75,7 @@ def _bars(results: Results, kind: str, path: Path) -> None:
             for index, case in enumerate(cases):
                 value = results.spread(kind, case, subject, name)
                 if value is not None:
-                    at.append(index + (row - 1) * 0.26)
+                    at.append(index + (row - 1.5) * 0.2)
                     lengths.append(value.middle)
                     below.append(value.middle - value.low)
                     above.append(value.high - value.middle)
@@ -83,7 +83,7 @@ def _bars(results: Results, kind: str, path: Path) -> None:
             axis.barh(
                 at,
                 lengths,
-                0.24,
+                0.18,
                 xerr=(below, above),
                 color=COLOURS[subject],
                 label=subject,

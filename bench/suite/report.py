@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from . import goals, plots
 from .results import Results, Spread
-from .subjects import KAFKA_39, KAFKA_43, KWIRE, NAMES
+from .subjects import KAFKA_39, KAFKA_43, KWIRE, NAMES, PURE
 
-SHORT_NAMES = {KAFKA_39: "3.9.2", KAFKA_43: "4.3.0", KWIRE: "kwire"}
+SHORT_NAMES = {KAFKA_39: "3.9.2", KAFKA_43: "4.3.0", KWIRE: "kwire", PURE: "pure Python"}
 
 
 class Column(NamedTuple):
@@ -73,6 +73,12 @@ TABLES = (
         "End-to-end latency",
         "From the time at which a record of 100 bytes was due to be sent until the consumer has it; one process (franz-go, acks=all, "
         "no linger) does both. Records that had to wait because the broker or the client was late count from their intended time.",
+        (Column("p50_us", "p50 µs"), Column("p99_us", "p99 µs"), Column("p999_us", "p99.9 µs")),
+    ),
+    Table(
+        "latency alone",
+        "End-to-end latency with one broker running",
+        "The same, after as long a load of 10,000 records/s, while the other brokers are stopped, not idle.",
         (Column("p50_us", "p50 µs"), Column("p99_us", "p99 µs"), Column("p999_us", "p99.9 µs")),
     ),
     Table(
@@ -250,8 +256,12 @@ def _failures(results: Results) -> list[str]:
 
 def summary_of(results: Results) -> str:
     """The part of a run for the page that people read: the machine and the goals."""
-    text = [*_machine(results), *rows_of(["", "goal", "value", ""], goals.lines(results))]
-    return "\n".join(text)
+    header, rows = ["", "goal", "value", ""], goals.lines(results)
+    if any(row["subject"] == PURE for row in results.rows):
+        pure = goals.lines(results.with_instead(PURE, KWIRE))
+        header += ["in pure Python", ""]
+        rows = [[*row, *others[2:]] for row, others in zip(rows, pure, strict=True)]
+    return "\n".join([*_machine(results), *rows_of(header, rows)])
 
 
 def tables_of(results: Results, folder: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -102,6 +102,15 @@ class Results:
         if own is None or not known or not best(known):
             return None
         return own / float(best(known))
+
+    def with_instead(self, subject: str, other: str) -> Results:
+        """The same results without `other`, whose name `subject` has."""
+        rows = [
+            {**row, "subject": other} if row["subject"] == subject else row
+            for row in self.rows
+            if row["subject"] != other
+        ]
+        return replace(self, rows=rows, path=None)
 
     def figures_of(self, kind: str) -> list[str]:
         """The names of the figures of a kind."""

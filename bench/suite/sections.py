@@ -7,7 +7,7 @@ from collections.abc import Callable
 from . import consuming, coordinating, growing, limits, producing
 from .plan import Bench
 
-#: All but the last run on the same brokers, which get warmer; the last one stops these and uses its own.
+#: All but the last two run on the same brokers, which get warmer; these two stop them, and the last one has its own.
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "start": producing.start_all,
     "warm-up": producing.warm_up,
@@ -19,5 +19,6 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "rebalance": coordinating.rebalance,
     "transactions": coordinating.transactions,
     "curves": growing.curves,
+    "latency alone": coordinating.latency_alone,
     "partitions": growing.many_partitions,
 }

@@ -1,4 +1,4 @@
-"""The three brokers: started as a user would start them, queried over the wire, measured from outside."""
+"""The brokers: started as a user would start them, queried over the wire, measured from outside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ from tests.support.wire_client import WireClient
 from ..broker import BROKER_JVM
 
 KAFKA_39, KAFKA_43, KWIRE = f"Apache Kafka {KAFKA_3}", f"Apache Kafka {KAFKA_4}", "kwire"
-NAMES = (KAFKA_39, KAFKA_43, KWIRE)
+PURE = "kwire in pure Python"
+NAMES = (KAFKA_39, KAFKA_43, KWIRE, PURE)
+
+#: What kwire's forms are started with: as it is installed here, and with nothing that is compiled for it.
+FORMS_OF_KWIRE: Mapping[str, Mapping[str, str]] = {
+    KWIRE: {},
+    PURE: {"KWIRE_PURE": "1", "KWIRE_LOOP": "asyncio"},
+}
 
 #: Settings of all brokers. A deleted topic's files must not fill the disk while the next run is measured.
 SETTINGS: Mapping[str, str] = {
@@ -103,8 +110,8 @@ class Subject:
         self.root = root
         config = {**SETTINGS, **(settings or {})}
         self.broker: BrokerProcess
-        if name == KWIRE:
-            self.broker = KwireBroker(root, config=config)
+        if name in FORMS_OF_KWIRE:
+            self.broker = KwireBroker(root, config=config, environment=FORMS_OF_KWIRE[name])
         else:
             version = KAFKA_3 if name == KAFKA_39 else KAFKA_4
             if name == KAFKA_43:

@@ -262,14 +262,19 @@ class KwireBroker(BrokerProcess):
         config: Mapping[str, str] | None = None,
         port: int | None = None,
         arguments: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(directory, config=config, port=port)
         self.arguments = arguments
+        self.environment = environment or {}
 
     @property
     def version(self) -> str:
         """Return the name used in tables."""
         return "kwire"
+
+    def _environment(self) -> dict[str, str]:
+        return {**super()._environment(), **self.environment}
 
     def command(self) -> list[str]:
         """Return the command line of this repository's broker."""
