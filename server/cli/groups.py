@@ -245,6 +245,7 @@ def describe_groups(brokers: Brokers, options: Namespace) -> int:
                     facts.state,
                     facts.kind,
                     facts.assignor,
+                    facts.generation,
                     facts.coordinator,
                     len(facts.members),
                 ]
@@ -254,7 +255,7 @@ def describe_groups(brokers: Brokers, options: Namespace) -> int:
         else:
             show_partitions(options, facts)
     if options.state:
-        head = ["group", "state", "type", "assignor", "coordinator", "members"]
+        head = ["group", "state", "type", "assignor", "epoch", "coordinator", "members"]
         show_rows(options, head, states)
     return code
 
@@ -282,12 +283,14 @@ def show_partitions(options: Namespace, facts: GroupFacts) -> None:
     if wants_json(options):
         show_rows(options, ["group", *head], [[facts.group, *row] for row in rows])
     else:
+        if facts.kind == "share":
+            head[2] = "start"  # what is before it is done; what is behind it may be, too
         show_rows(options, head, rows, title_of(facts))
 
 
 def show_members(options: Namespace, facts: GroupFacts) -> None:
     """A row for each member."""
-    head = ["group", "member", "client", "host", "instance", "partitions"]
+    head = ["group", "member", "client", "host", "instance", "epoch", "partitions"]
     rows = [
         [
             facts.group,
@@ -295,6 +298,7 @@ def show_members(options: Namespace, facts: GroupFacts) -> None:
             member.client_id,
             member.host.removeprefix("/"),
             member.instance_id,
+            member.epoch,
             [f"{topic}-{partition}" for topic, partition in member.partitions],
         ]
         for member in facts.members

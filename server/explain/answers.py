@@ -57,6 +57,7 @@ CAUSES = {
     # Groups.
     "no_group": "There is no such group.",
     "coordinator_unavailable": "The group's or transaction's coordinator does not answer.",
+    "group_not_served": "The coordinator keeps the group, but does not serve groups of its type: consumer or share.",
     "group_empty": "The group has no members.",
     "group_preparing_rebalance": "The group waits for members to join again.",
     "group_completing_rebalance": "The group waits for its leader to hand out partitions.",

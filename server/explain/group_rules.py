@@ -35,9 +35,13 @@ def name_of(member: GroupMember) -> str:
 
 def the_group(facts: GroupFacts) -> Answer:
     group, members = facts.group, facts.members
-    generation = f" of generation {facts.generation}" if facts.generation is not None else ""
+    word = "of generation" if facts.kind == "classic" else "in epoch"
+    generation = f" {word} {facts.generation}" if facts.generation is not None else ""
     if facts.problem == "NO_GROUP":
         return of_group(facts, "no_group", f"There is no group {group}.")
+    if facts.problem == "NOT_SERVED":
+        said = f"Group {group} is kept, but groups of its type are not served now: {facts.problem_text}."
+        return of_group(facts, "group_not_served", said)
     if facts.problem is not None:
         said = f"The coordinator of group {group} does not answer: {facts.problem_text}."
         return of_group(facts, "coordinator_unavailable", said)
@@ -215,26 +219,25 @@ def the_share_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
             "partition_without_leader", f"{name} has no leader, so the group cannot read it."
         )
     if row.committed < 0:
-        said = f"{name}: the share group has not begun; {who or 'no member'} reads it."
+        verb = "read" if len(readers) > 1 else "reads"
+        said = f"{name}: the share group has not begun; {who or 'no member'} {verb} it."
         return answer(
             "share_not_begun",
             said,
-            "At its first fetch, the group begins as its config share.auto.offset.reset says (default: latest).",
+            "At its first fetch, the group begins at the end of the log, or where its config share.auto.offset.reset says.",
         )
     if not lag:
         return answer(
             "caught_up", f"{name}: the group has acknowledged everything up to offset {row.end}."
         )
-    behind = (
-        f"{name}: {counted(lag, 'offset')} from {row.committed} to {row.end} are not acknowledged"
-    )
+    verb = "is" if lag == 1 else "are"
+    behind = f"{name}: {counted(lag, 'offset')} between {row.committed} and {row.end} {verb} not acknowledged"
     if not readers:
         nobody = "the group has no members" if not facts.members else "no member has this partition"
         return answer("lag_unassigned", f"{behind}: {nobody}.")
+    have, them = "have" if len(readers) > 1 else "has", "it" if lag == 1 else "them"
     return answer(
         "share_unacknowledged",
-        f"{behind}: {who} have them under a lock, or have not fetched them yet."
-        if len(readers) > 1
-        else f"{behind}: {who} has them under a lock, or has not fetched them yet.",
+        f"{behind}: {who} {have} {them} under a lock, or {have} not fetched {them} yet.",
         "A lock ends after share.record.lock.duration.ms; then the record is delivered again, up to share.delivery.count.limit times.",
     )

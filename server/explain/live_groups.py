@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kwire.codec import decode
-from kwire.errors import RecordError, WireError
+from kwire.errors import ErrorCode, RecordError, WireError
 from kwire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kwire.messages.describe_groups import DescribeGroupsRequest
 from kwire.messages.describe_share_group_offsets import (
@@ -55,6 +55,14 @@ CONSUMER_PROTOCOL = "consumer"
 SMALL_LAG = 1000
 
 
+#: Why a broker does not serve a type of groups, if it does not say.
+SWITCHED_OFF = "their feature is switched off (group.version, share.version)"
+
+
+class NotServed(Exception):
+    """The coordinator keeps the group, but does not serve groups of its type. The text is the reason."""
+
+
 @dataclass(slots=True)
 class Described:
     """What a group's coordinator says of it.
@@ -75,6 +83,8 @@ def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[Group
     try:
         broker = yield from coordinator_of(GROUP, group)
         found = yield from described(group, broker)
+    except NotServed as error:
+        return GroupFacts(group, now_ms, "NOT_SERVED", str(error))
     except Unavailable as error:
         return GroupFacts(group, now_ms, "UNAVAILABLE", str(error))
     if found is None:
@@ -101,20 +111,30 @@ def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[Group
 
 
 def described(group: str, broker: int) -> Asking[Described | None]:
-    """The group, of whichever type it is; None if there is none. Errors: Unavailable, also if it is refused."""
+    """The group, of whichever type it is; None if there is none.
+
+    Errors: Unavailable, also if it is refused; NotServed.
+    """
     response = yield Ask(DescribeGroupsRequest(groups=[group]), broker, 5)
     row = response.groups[0]
     if row.error_code:
         raise Unavailable(words_of(row.error_code))
     # To these versions, groups of the newer types are dead.
     newer = None
+    refusals: list[str] = []
     if row.group_state == "Dead":
-        newer = yield from optional(ConsumerGroupDescribeRequest(group_ids=[group]), broker)
+        newer = yield from optional(
+            ConsumerGroupDescribeRequest(group_ids=[group]), broker, refusals
+        )
         if newer is None:
-            share = yield from optional(ShareGroupDescribeRequest(group_ids=[group]), broker)
+            share = yield from optional(
+                ShareGroupDescribeRequest(group_ids=[group]), broker, refusals
+            )
             if share is not None:
                 return (yield from share_group(share, broker))
     offsets = yield Ask(OffsetFetchRequest(group_id=group, topics=None), broker, 7)
+    if refusals and offsets.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise NotServed(refusals[0])
     if offsets.error_code:
         raise Unavailable(words_of(offsets.error_code))
     read = {
@@ -125,6 +145,8 @@ def described(group: str, broker: int) -> Asking[Described | None]:
         for part in topic.partitions
         if not part.error_code and part.committed_offset >= 0
     }
+    if refusals and newer is None and read:
+        raise NotServed(refusals[0])
     if newer is not None:
         return Described(
             "consumer",
@@ -141,13 +163,18 @@ def described(group: str, broker: int) -> Asking[Described | None]:
     return Described("classic", row.group_state, members, None, row.protocol_data or None, read)
 
 
-def optional(request: object, broker: int) -> Asking[Any]:
-    """The group of a response that describes one; None if the broker has no such group, or no such request."""
+def optional(request: object, broker: int, refusals: list[str]) -> Asking[Any]:
+    """The group of a response that describes one; None if the broker has no such group, or no such request.
+
+    Shape: `refusals` gets the reason of a broker that has the request, but does not serve such groups now.
+    """
     try:
         response = yield Ask(request, broker)
     except Unavailable:
         return None
     row = response.groups[0]
+    if row.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        refusals.append((row.error_message or SWITCHED_OFF).rstrip("."))
     return None if row.error_code else row
 
 

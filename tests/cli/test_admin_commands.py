@@ -293,8 +293,10 @@ def test_share_group_is_shown_reset_and_deleted(kafka: Any, run: Callable[..., s
     assert (row["end"], row["lag"]) == (3, 2)
     (shown,) = rows(run("groups", "describe", "queue", "--members", "--output", "json"))
     assert shown["partitions"] == ["t-0"]
+    assert run("groups", "describe", "queue").splitlines()[1].split()[2] == "start"
     (state,) = rows(run("groups", "describe", "queue", "--state", "--output", "json"))
     assert state["type"] == "share"
+    assert state["epoch"] == shown["epoch"] > 0
     group, partition = rows(run("explain", "queue", "--output", "json"))
     assert (group["cause"], partition["cause"]) == ("group_stable", "share_unacknowledged")
     refused = run("groups", "reset", "queue", "--to", "0", code=1)

@@ -118,6 +118,10 @@ GROUPS: dict[str, GroupFacts] = {
     "coordinator_unavailable": group(
         problem="UNAVAILABLE", problem_text="coordinator not available"
     ),
+    "group_not_served": group(
+        problem="NOT_SERVED",
+        problem_text="their feature is switched off (group.version, share.version)",
+    ),
     "group_empty": group("Empty", members=()),
     "group_preparing_rebalance": group("PreparingRebalance", rejoined=frozenset({"a-1"})),
     "group_completing_rebalance": group("CompletingRebalance", leader="a-1"),

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 from kwire.errors import ErrorCode
+from kwire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeResponse,
+)
+from kwire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from kwire.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kwire.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
@@ -22,6 +27,7 @@ from kwire.messages.describe_transactions import (
 from kwire.messages.describe_transactions import TransactionState as Described
 from kwire.messages.fetch import AbortedTransaction as Aborted
 from kwire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kwire.messages.find_coordinator import FindCoordinatorResponse
 from kwire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -34,10 +40,19 @@ from kwire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kwire.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from kwire.messages.share_group_describe import DescribedGroup as ShareGroup
+from kwire.messages.share_group_describe import ShareGroupDescribeResponse
 from kwire.records.batch import BatchBuilder, read_header
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.explain.answers import Answer
 from server.explain.asking import EARLIEST, READ_COMMITTED, Asking, Unavailable
+from server.explain.group_rules import explain_group
+from server.explain.live_groups import group_facts
 from server.explain.live_records import record_facts
 from server.explain.record_rules import explain_record
 
@@ -305,3 +320,52 @@ def test_topic_without_permission_is_told() -> None:
 
     cluster.MetadataRequest = refuse  # type: ignore[method-assign]
     assert explain(cluster, 0).cause == "not_authorized"
+
+
+@dataclass
+class Coordinator(Cluster):
+    """A coordinator that serves no groups of the newer types at the moment, and the offsets that it keeps."""
+
+    committed: int | None = None
+    fetch_error: int = 0
+
+    def FindCoordinatorRequest(self, request: Any, to: int | None) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(error_code=0, node_id=1)
+
+    def DescribeGroupsRequest(self, request: Any, to: int) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", group_state="Dead")])
+
+    def ConsumerGroupDescribeRequest(self, request: Any, to: int) -> ConsumerGroupDescribeResponse:
+        row = ConsumerGroup(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            error_message="because of broker 7.",
+            group_id="g",
+        )
+        return ConsumerGroupDescribeResponse(groups=[row])
+
+    def ShareGroupDescribeRequest(self, request: Any, to: int) -> ShareGroupDescribeResponse:
+        row = ShareGroup(error_code=ErrorCode.UNSUPPORTED_VERSION, group_id="g")
+        return ShareGroupDescribeResponse(groups=[row])
+
+    def OffsetFetchRequest(self, request: Any, to: int) -> OffsetFetchResponse:
+        rows = []
+        if self.committed is not None:
+            part = OffsetFetchResponsePartition(partition_index=0, committed_offset=self.committed)
+            rows.append(OffsetFetchResponseTopic(name="t", partitions=[part]))
+        return OffsetFetchResponse(topics=rows, error_code=self.fetch_error)
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "cause"),
+    [
+        (Coordinator(committed=3), "group_not_served"),
+        (Coordinator(fetch_error=ErrorCode.GROUP_ID_NOT_FOUND), "group_not_served"),
+        (Coordinator(), "no_group"),
+        (Coordinator(fetch_error=ErrorCode.NOT_COORDINATOR), "coordinator_unavailable"),
+    ],
+)
+def test_group_that_is_kept_but_not_served_is_told(coordinator: Coordinator, cause: str) -> None:
+    (answer,) = explain_group(coordinator.run(group_facts("g", NOW, stored=False)))
+    assert answer.cause == cause
+    if cause == "group_not_served":
+        assert answer.sentence.endswith("are not served now: because of broker 7.")

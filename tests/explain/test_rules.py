@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.explain.answers import CAUSES
-from server.explain.facts import Later, Marker, Replica, Transaction
+from server.explain.facts import GroupMember, Later, Marker, Replica, Transaction
 from server.explain.group_rules import explain_group
 from server.explain.record_rules import explain_record
 from server.explain.transaction_rules import explain_transaction
@@ -89,6 +89,27 @@ def test_close_facts_of_a_share_group_give_another_cause(
     row = replace(SHARED["share_unacknowledged"], **changed)
     _, answer = explain_group(group("Stable", row, kind="share"))
     assert answer.cause == cause
+
+
+def test_readers_of_a_share_partition_are_many_or_one() -> None:
+    begun = replace(SHARED["share_unacknowledged"], unacknowledged=1)
+    members = tuple(
+        GroupMember(name, name, "", partitions=(("orders", 0),)) for name in ("one", "two")
+    )
+    answers = {}
+    for count in (1, 2):
+        facts = group("Stable", begun, SHARED["share_not_begun"], kind="share")
+        _, *rows = explain_group(replace(facts, members=members[:count]))
+        answers[count] = [row.sentence for row in rows]
+    behind = "orders-0: 1 offset between 20 and 30 is not acknowledged"
+    assert answers[1] == [
+        f"{behind}: one has it under a lock, or has not fetched it yet.",
+        "orders-0: the share group has not begun; one reads it.",
+    ]
+    assert answers[2] == [
+        f"{behind}: one and two have it under a lock, or have not fetched it yet.",
+        "orders-0: the share group has not begun; one and two read it.",
+    ]
 
 
 @pytest.mark.parametrize("cause", TRANSACTIONS)
