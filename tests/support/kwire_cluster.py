@@ -32,11 +32,18 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    """Wait for other processes by asking repeatedly, since nothing notifies us."""
+def wait_until(
+    true: Callable[[], bool], what: str | Callable[[], str], timeout_s: float = 60.0
+) -> None:
+    """Wait for other processes by asking repeatedly, since nothing notifies us.
+
+    Errors: AssertionError with `what`, which may tell how things are when it is too late.
+    """
     deadline = time.monotonic() + timeout_s
     while not true():
-        assert time.monotonic() < deadline, f"not in time: {what}"
+        assert time.monotonic() < deadline, (
+            f"not in time: {what if isinstance(what, str) else what()}"
+        )
         time.sleep(0.05)
 
 

@@ -70,6 +70,12 @@ class ShareMember:
                 found.update((partition, offset) for offset in offsets)
         return found
 
+    def story(self, last: int = 30) -> str:
+        """Whether it still runs, and the last of what it has said."""
+        errors = self.log.with_suffix(".errors").read_text().splitlines()
+        lines = [f"{self.log.name}: status {self.process.poll()}", *self.lines()[-last:]]
+        return "\n".join([*lines, *errors[-last:]])
+
     def kill(self) -> None:
         """Kill it (SIGKILL); its records stay locked until their time is over."""
         self.process.kill()
