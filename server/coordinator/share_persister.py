@@ -289,6 +289,16 @@ class StatePersister:
     def _try(
         self, operation: Operation, group_id: str, row: StatePartition
     ) -> StateOutcome | Awaitable[StateOutcome]:
+        """Ask the coordinator; what is asked next about a share partition waits for the answer, so there is always one."""
+        try:
+            return self._ask(operation, group_id, row)
+        except Exception:
+            logger.exception("the state of a share group cannot be reached")
+            return _refused(operation, row, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _ask(
+        self, operation: Operation, group_id: str, row: StatePartition
+    ) -> StateOutcome | Awaitable[StateOutcome]:
         """Ask the coordinator, wherever it is."""
         image = self._metadata()
         if SHARE_GROUP_STATE_TOPIC not in image.topics:

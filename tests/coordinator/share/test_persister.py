@@ -156,6 +156,27 @@ def test_later_write_waits_for_the_one_before(loop: asyncio.Runner) -> None:
     loop.run(run())
 
 
+def test_mistake_is_answered_and_what_waits_behind_it_goes_on(
+    loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        world = World()
+        await world.led()
+        await world.initialize()
+
+        def fails(*_: Any) -> None:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.coordinator.runtime, "run", fails)
+            (outcome,) = await world.write(5)
+        assert outcome.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        (outcome,) = await world.write(6)
+        assert outcome.error_code == ErrorCode.NONE
+
+    loop.run(run())
+
+
 def test_coordinator_that_loads_is_asked_again(loop: asyncio.Runner) -> None:
     async def run() -> None:
         world = World()
