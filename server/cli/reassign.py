@@ -133,12 +133,17 @@ def run(options: Namespace) -> int:
 # -- plans, pure -----------------------------------------------------------------------------------
 
 
-def plan_json(plan: Mapping[Partition, list[int]]) -> str:
-    """A plan as kafka-reassign-partitions.sh writes it."""
-    partitions = [
-        {"topic": topic, "partition": number, "replicas": replicas}
-        for (topic, number), replicas in sorted(plan.items())
-    ]
+def plan_json(
+    plan: Mapping[Partition, list[int]],
+    log_dirs: Mapping[int, Mapping[Partition, str]] | None = None,
+) -> str:
+    """A plan as kafka-reassign-partitions.sh writes it; without `log_dirs`, it names none."""
+    partitions = []
+    for tp, replicas in sorted(plan.items()):
+        row: dict[str, Any] = {"topic": tp[0], "partition": tp[1], "replicas": replicas}
+        if log_dirs:
+            row["log_dirs"] = [log_dirs.get(each, {}).get(tp, ANY) for each in replicas]
+        partitions.append(row)
     return json.dumps({"version": 1, "partitions": partitions})
 
 
@@ -190,6 +195,13 @@ def parse_log_dirs(text: str) -> LogDirs:
                 raise ValueError(f"{tp[0]}-{tp[1]}: {path!r} is no absolute path")
             found.setdefault(broker, {})[tp] = path
     return found
+
+
+class Answered(NamedTuple):
+    """What a broker said of a replica's log directory; of its own, there is no message."""
+
+    error_code: int
+    error_message: str | None
 
 
 class Wanted(NamedTuple):
@@ -325,8 +337,7 @@ def refused(rows: Iterable[tuple[Partition, Any]]) -> int:
     code = 0
     for (topic, number), row in rows:
         try:
-            # Of log directories, there is no message.
-            check(row.error_code, getattr(row, "error_message", None), f"{topic}-{number}")
+            check(row.error_code, row.error_message, f"{topic}-{number}")
         except CommandError as error:
             print(f"kwire: {error}", file=sys.stderr)
             code = 1
@@ -363,7 +374,7 @@ def execute(brokers: Brokers, options: Namespace) -> int:
     if options.log_dirs_throttle is not None:
         rates = {LOG_DIRS_RATE: str(options.log_dirs_throttle)}
         set_configs(brokers, {(BROKER, str(each)): rates for each in sorted(log_dirs)})
-    print(plan_json(before))
+    print(plan_json(before, directories_of(brokers, log_dirs, before)))
     print("kwire: the line above is the plan that leads back", file=sys.stderr)
     # First, so that replicas that are added are made where they are to be.
     code = refused(
@@ -377,7 +388,7 @@ def execute(brokers: Brokers, options: Namespace) -> int:
 
 def alter_log_dirs(
     brokers: Brokers, broker: int, wanted: Mapping[Partition, str]
-) -> list[tuple[Partition, Any]]:
+) -> list[tuple[Partition, Answered]]:
     """Have a broker move replicas to other log directories; returns the rows of the answer."""
     dirs: dict[str, dict[str, list[int]]] = {}
     for (topic, number), path in sorted(wanted.items()):
@@ -394,32 +405,56 @@ def alter_log_dirs(
             for path, topics in dirs.items()
         ]
     )
-    return [
-        ((topic.topic_name, row.partition_index), row)
-        for topic in brokers.ask(request, broker).results
+    rows = []
+    for topic in brokers.ask(request, broker).results:
+        for row in topic.partitions:
+            tp = (topic.topic_name, row.partition_index)
+            said = None
+            if row.error_code == ErrorCode.LOG_DIR_NOT_FOUND:
+                said = f"broker {broker} has no log directory {wanted.get(tp)}"
+            rows.append((tp, Answered(row.error_code, said)))
+    return rows
+
+
+def directories_of(brokers: Brokers, log_dirs: LogDirs, before: Plan) -> LogDirs:
+    """Where the replicas are that are to be moved between directories, for the way back."""
+    found: LogDirs = {}
+    for broker, wanted in sorted(log_dirs.items()):
+        mine = [tp for tp in wanted if broker in before[tp]]
+        for (tp, path), is_future in directory_states(brokers, broker, mine).items():
+            if not is_future:
+                found.setdefault(broker, {})[tp] = path
+    return found
+
+
+def directory_states(
+    brokers: Brokers, broker: int, tps: Iterable[Partition]
+) -> dict[tuple[Partition, str], bool]:
+    """The log directories that have replicas of partitions on a broker, and whether those are copies that are made."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(tps):
+        topics.setdefault(topic, []).append(number)
+    if not topics:
+        return {}
+    request = DescribeLogDirsRequest(
+        topics=[
+            DescribableLogDirTopic(topic=topic, partitions=numbers)
+            for topic, numbers in topics.items()
+        ]
+    )
+    return {
+        ((topic.name, row.partition_index), result.log_dir): row.is_future_key
+        for result in brokers.ask(request, broker).results
+        for topic in result.topics
         for row in topic.partitions
-    ]
+    }
 
 
 def elsewhere(brokers: Brokers, log_dirs: LogDirs) -> dict[Partition, str]:
     """The partitions with a replica that is not in its log directory yet: `moving`, or `not begun`."""
     found: dict[Partition, str] = {}
     for broker, wanted in sorted(log_dirs.items()):
-        topics: dict[str, list[int]] = {}
-        for topic, number in sorted(wanted):
-            topics.setdefault(topic, []).append(number)
-        request = DescribeLogDirsRequest(
-            topics=[
-                DescribableLogDirTopic(topic=topic, partitions=numbers)
-                for topic, numbers in topics.items()
-            ]
-        )
-        states = {
-            ((topic.name, row.partition_index), result.log_dir): row.is_future_key
-            for result in brokers.ask(request, broker).results
-            for topic in result.topics
-            for row in topic.partitions
-        }
+        states = directory_states(brokers, broker, wanted)
         for tp, path in wanted.items():
             is_future = states.get((tp, path))
             if is_future is None:

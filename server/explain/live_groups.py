@@ -55,7 +55,8 @@ CONSUMER_PROTOCOL = "consumer"
 SMALL_LAG = 1000
 
 
-#: Why a broker does not serve a type of groups, if it does not say.
+#: What brokers say, Apache Kafka's too, that do not say why they do not serve a type of groups; and the reason then.
+NO_REASON = "The version of API is not supported."
 SWITCHED_OFF = "their feature is switched off (group.version, share.version)"
 
 
@@ -174,7 +175,8 @@ def optional(request: object, broker: int, refusals: list[str]) -> Asking[Any]:
         return None
     row = response.groups[0]
     if row.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        refusals.append((row.error_message or SWITCHED_OFF).rstrip("."))
+        said = row.error_message if row.error_message != NO_REASON else None
+        refusals.append((said or SWITCHED_OFF).rstrip("."))
     return None if row.error_code else row
 
 

@@ -264,7 +264,9 @@ def test_tool_moves_a_replica_through_kills_under_load(
     assert numbers(broker, "t") == list(range(count + 20))
 
 
-def test_kwire_reassign_moves_a_replica(broker: KwireBroker, tmp_path: Path) -> None:
+def test_kwire_reassign_moves_a_replica_and_says_the_way_back(
+    broker: KwireBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     create(broker, NewTopic("t", 1, 1))
     fill(broker, "t", 0, 300)
     ((name, _, _),) = places(broker, "t")[0]
@@ -277,8 +279,11 @@ def test_kwire_reassign_moves_a_replica(broker: KwireBroker, tmp_path: Path) -> 
 
     plan.write_text(json.dumps({"partitions": [row | {"log_dirs": ["/no/such/directory"]}]}))
     assert run("execute") == 1
+    assert "t-0: broker 0 has no log directory /no/such/directory" in capsys.readouterr().err
     plan.write_text(json.dumps({"partitions": [row]}))
     assert run("execute", "--replica-alter-log-dirs-throttle", "100000") == 0
+    back = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert back["partitions"] == [row | {"log_dirs": [f"{tmp_path}/{name}"]}]
     assert run("verify") == 1
     limit(broker, None)
     wait_until(lambda: run("verify") == 0, "the replica is moved")

@@ -328,6 +328,7 @@ class Coordinator(Cluster):
 
     committed: int | None = None
     fetch_error: int = 0
+    reason: str | None = "because of broker 7."
 
     def FindCoordinatorRequest(self, request: Any, to: int | None) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(error_code=0, node_id=1)
@@ -337,15 +338,14 @@ class Coordinator(Cluster):
 
     def ConsumerGroupDescribeRequest(self, request: Any, to: int) -> ConsumerGroupDescribeResponse:
         row = ConsumerGroup(
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            error_message="because of broker 7.",
-            group_id="g",
+            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=self.reason, group_id="g"
         )
         return ConsumerGroupDescribeResponse(groups=[row])
 
     def ShareGroupDescribeRequest(self, request: Any, to: int) -> ShareGroupDescribeResponse:
-        row = ShareGroup(error_code=ErrorCode.UNSUPPORTED_VERSION, group_id="g")
-        return ShareGroupDescribeResponse(groups=[row])
+        return ShareGroupDescribeResponse(
+            groups=[ShareGroup(error_code=ErrorCode.UNSUPPORTED_VERSION, group_id="g")]
+        )
 
     def OffsetFetchRequest(self, request: Any, to: int) -> OffsetFetchResponse:
         rows = []
@@ -369,3 +369,9 @@ def test_group_that_is_kept_but_not_served_is_told(coordinator: Coordinator, cau
     assert answer.cause == cause
     if cause == "group_not_served":
         assert answer.sentence.endswith("are not served now: because of broker 7.")
+
+
+@pytest.mark.parametrize("reason", [None, "The version of API is not supported."])
+def test_group_that_is_not_served_without_a_reason_has_its_feature_off(reason: str | None) -> None:
+    (answer,) = explain_group(Coordinator(committed=3, reason=reason).run(group_facts("g", NOW)))
+    assert "not served now: their feature is switched off (group.version" in answer.sentence
