@@ -44,6 +44,7 @@ from .session import kafka_options, start_session
 from .storage import LocalStorage, StillHeld, Storage, is_local
 from .tables.follower import Follower
 from .tables.options import check_value_topics, formats, value_schemas
+from .tables.place import check_catalog
 
 __all__ = ["add_arguments", "run"]
 
@@ -86,7 +87,9 @@ def run(options: Namespace) -> int:
             check_topics(options)
         if is_local(options.path):
             # Before Spark is started, which takes seconds.
-            _to_compact(Archive(options.path), options)
+            archive = Archive(options.path)
+            _to_compact(archive, options)
+            check_catalog(archive, options)
         spark = start_session(options, "archive", connector=False)
         return compact_archive(spark, options)
     check_topics(options)
@@ -102,6 +105,7 @@ def run(options: Namespace) -> int:
         with _held(options) as (archive, held):
             if is_local(checkpoint_of(archive, options)):
                 Checks(cluster, archive, options).start()
+            check_catalog(archive, options)
             return _archive(start_session(options, "archive"), cluster, archive, held, options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from argparse import Namespace
@@ -60,6 +61,11 @@ def audit(options: Namespace) -> Report:
     for file in (options.json, options.html):
         if file is not None and not file.absolute().parent.is_dir():
             raise WrongCall(f"there is no folder {file.absolute().parent} to write {file.name} to")
+        if file is not None and (
+            file.is_dir()
+            or not os.access(file if file.exists() else file.absolute().parent, os.W_OK)
+        ):
+            raise Problem(f"{file} cannot be written")
     began = time.time()
     with ExitStack() as stack:
         places: list[Place] = []

@@ -49,6 +49,8 @@ class Cluster:
         self._settings: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
             "socket.connection.setup.timeout.ms": 5000,
+            # The logger is silent, too, but at its end the client writes by itself what the logger has not taken.
+            "log_level": 0,
             **dict(properties),
         }
         try:

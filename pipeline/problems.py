@@ -96,6 +96,11 @@ KNOWN: tuple[tuple[str, str], ...] = (
         r"KafkaException: Failed to (?:construct kafka consumer|create new KafkaAdminClient)",
         "the Kafka client of Spark does not accept the given --client-property settings",
     ),
+    # After all others, because it has one of their causes where it is not the file that is damaged.
+    (
+        r"(?s)Encountered error while reading file (?:file:(?://)?)?(\S+)\.\s.*\nCaused by: (?:[\w$]+\.)*([^\n]+)",
+        "cannot read {0}: {1}",
+    ),
 )
 
 

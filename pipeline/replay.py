@@ -117,11 +117,12 @@ def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePart
         found = archived_partitions(_content(options, wanted), wanted, within)
     if options.topics_pattern:
         found = [one for one in found if re.fullmatch(options.topics_pattern, one.topic)]
+    tables = f"{options.table} table with " if options.table else ""
     missing = (wanted or set()) - {one.topic for one in found}
     if missing:
-        raise Problem(f"{where} has no topic {', '.join(sorted(missing))}")
+        raise Problem(f"{where} has no {tables}topic {', '.join(sorted(missing))}")
     if not found:
-        raise Problem(f"{where} has no records of the topics asked for")
+        raise Problem(f"{where} has no {tables}records of the topics asked for")
     places = {(one.topic, one.partition) for one in found}
     for topic, partition in sorted({*options.from_offset, *options.to_offset} - places):
         raise Problem(

@@ -100,6 +100,8 @@ class LocalStorage(Storage):
                 ]
         except FileNotFoundError:
             return []
+        except NotADirectoryError as error:
+            raise self._no_folder() from error
         return sorted(found)
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
@@ -113,9 +115,12 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
-            raise Problem(
-                f"{self.root} cannot be a folder: there is a file of this name, or of one above it"
-            ) from error
+            raise self._no_folder() from error
+
+    def _no_folder(self) -> Problem:
+        return Problem(
+            f"{self.root} cannot be a folder: there is a file of this name, or of one above it"
+        )
 
     def create(self, name: str, data: bytes) -> bool:
         """See Storage; creating a hard link fails if the name is taken."""

@@ -277,8 +277,9 @@ def archives_at(
         ArchivePlace(TableContent(archive, name, topics, options), topics)
         for name in formats(options)
     ]
-    for place in places:
+    for place, table in zip(places, (None, *formats(options)), strict=True):
         if not place.ranges:
-            what = f"nothing of {', '.join(sorted(topics))}" if topics else "nothing"
-            raise Problem(f"the archive {place.name} holds {what}")
+            of = f" of {', '.join(sorted(topics))}" if topics else ""
+            what = f"holds nothing{of}" if table is None else f"has no {table} table{of}"
+            raise Problem(f"the archive {archive.path} {what}")
     return places

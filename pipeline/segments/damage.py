@@ -31,7 +31,7 @@ class Damage:
         place = f"{offsets} at position {position} of {self._path}: {reason}"
         if self._mode == FAIL:
             raise SegmentError(
-                f"{self._cut} has a damaged batch, {place} (corrupt=skip leaves it out)"
+                f"{self._cut} has a damaged batch, {place} (kwire-log with corrupt=skip leaves it out)"
             )
         self._places.append(place)
         self._bytes += size

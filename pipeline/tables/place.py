@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..manifest import Archive
 from ..problems import Problem, WrongCall
 from ..storage import is_local
+from .options import formats
 from .stores import for_delta, for_iceberg, store_settings
 from .tables import Table
 
@@ -89,6 +90,11 @@ class Place:
                 access = for_iceberg(self.settings)
                 self._catalog = load_catalog(name or "kwire", **{**access, **settings})
             except Exception as error:
+                if "URI missing" in str(error):
+                    said = f"--catalog {name}" if name else "--catalog-property"
+                    raise WrongCall(
+                        f"{said}: neither pyiceberg's configuration (~/.pyiceberg.yaml) nor --catalog-property gives its uri"
+                    ) from error
                 raise Problem(f"Iceberg's catalog cannot be used: {error}") from error
         return self._catalog
 
@@ -99,6 +105,16 @@ class Place:
             if engine is not None:
                 engine.dispose()
             self._catalog = None
+
+
+def check_catalog(archive: Archive, options: Namespace) -> None:
+    """Raises WrongCall or Problem if Iceberg's catalog is needed and cannot be used."""
+    if "iceberg" in formats(options):
+        place = Place(archive, options)
+        try:
+            place.catalog()
+        finally:
+            place.close()
 
 
 def raw_schema() -> pa.Schema:

@@ -254,6 +254,8 @@ def test_golden_log_directory_is_clean(spark: SparkSession, tmp_path: Path) -> N
         (["--archive=ARCHIVE", "--map=orders=orders"], "are compared without it"),
         (["--archive=ARCHIVE", "--map=orders="], "--map orders=: TARGET is missing"),
         (["--archive=ARCHIVE", "--json=/nowhere/x.json"], "there is no folder /nowhere to write x"),
+        (["--archive=ARCHIVE", "--html=ARCHIVE"], "ARCHIVE cannot be written"),
+        (["--archive=ARCHIVE", "--table=delta"], "the archive ARCHIVE has no delta table"),
     ],
 )
 def test_what_cannot_be_audited_is_named_before_spark_starts(

@@ -137,6 +137,21 @@ def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:
     assert message is not None and said in message and "\n" not in message
 
 
+def test_damaged_parquet_file_is_named_with_its_cause() -> None:
+    said = (
+        "An error occurred while calling o1.collect.\n"
+        ": org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file"
+        " file:///a/topic=t/t-0.parquet.  SQLSTATE: KD001\n\tat org.apache.spark.Some.class\n"
+        "Caused by: java.io.IOException: outer\n"
+        "Caused by: com.github.luben.zstd.ZstdIOException: Data corruption detected\n\tat a.b\n"
+    )
+    assert explain(RuntimeError(said)) == (
+        "cannot read /a/topic=t/t-0.parquet: ZstdIOException: Data corruption detected"
+    )
+    full = said.replace("Data corruption detected", "No space left on device")
+    assert str(explain(RuntimeError(full))).startswith("the disk is full")
+
+
 def test_address_where_nobody_listens_is_told_at_once() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     began = time.monotonic()

@@ -8,6 +8,7 @@ import pytest
 
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.main import main, make_parser, without_effect, words_of
+from kwire.pipeline.manifest import Archive
 from kwire.pipeline.options import say_if_none
 from kwire.pipeline.problems import Problem
 
@@ -104,6 +105,24 @@ def test_schema_of_a_topic_that_is_left_out_is_a_wrong_call(
     schema = ["--table=delta", "--value-schema=payments=id INT"]
     assert main(["archive", f"--path={tmp_path}/a", *topics, *schema]) == 2
     assert "has no topic payments" in capsys.readouterr().err
+
+
+def test_catalog_without_an_address_is_a_wrong_call_before_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Archive(tmp_path).create()
+    words = ["archive", f"--path={tmp_path}", "--compact", "--table=iceberg", "--catalog=none-such"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "kwire pipeline: --catalog none-such: neither pyiceberg's configuration (~/.pyiceberg.yaml) nor --catalog-property gives"
+        " its uri\n"
+    )
+
+
+def test_path_that_is_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["archive", f"--path={tmp_path}/file/a", "--compact"]) == 1
+    assert f"{tmp_path}/file/a cannot be a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
