@@ -136,7 +136,11 @@ def _session(
         if any(row.acknowledgement_batches for topic in request.topics for row in topic.partitions):
             return ErrorCode.INVALID_REQUEST
         connection = ctx.connection
-        begun = sessions.create(key, connection)
+        owner = connection.principal, connection.client_host
+        begun = sessions.create(key, connection, owner)
+        if begun is None and (other := sessions.in_the_way(owner)) is not None:
+            shares.end_session(other)
+            begun = sessions.create(key, connection, owner)
         if begun is None:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         connection.on_close = lambda: shares.disconnected(connection)

@@ -11,6 +11,7 @@ from kwire.errors import ErrorCode
 
 from ..coordinator.share.rows import UNINITIALIZED_START_OFFSET, ReadState
 from ..log.time_search import Effort, TimeSearch
+from ..net.log_limit import LineLimiter
 from ..replication.offsets import CONSUMER, EARLIEST, LATEST, OffsetQuery, Searched
 from ..replication.offsets import fetch_offset as find_offset
 from .led import Led, ShareRooms
@@ -33,6 +34,7 @@ class Loading:
 
     def __init__(self, rooms: ShareRooms, loaded: Callable[[Led, Loaded], None]) -> None:
         self._rooms = rooms
+        self._lines = LineLimiter(logger, rooms.clock.monotonic_ms)
         self._loaded = loaded
         self._tasks: set[asyncio.Task[None]] = set()
         self._next: deque[Led] = deque()
@@ -80,7 +82,7 @@ class Loading:
         asked = ReadState(topic_id, number, led.leader_epoch)
         (row,) = await self._rooms.persister.read_state(group_id, [asked])
         if row.error_code:
-            return told(led, "read", row.error_code, row.error_message)
+            return told(self._lines, led, "read", row.error_code, row.error_message)
         start = row.start_offset
         if start == UNINITIALIZED_START_OFFSET:
             found = await self._first_offset(led)
@@ -90,7 +92,14 @@ class Loading:
         try:
             return SharePartition(row.state_epoch, start, row.state_batches)
         except ValueError as error:
-            logger.error("the stored state of group %s cannot be used: %s", group_id, error)
+            self._lines.log(
+                logging.ERROR,
+                "unusable",
+                "the stored state of share group %.200s for %s cannot be used: %s",
+                group_id,
+                led.partition.tp,
+                error,
+            )
             return ErrorCode.UNKNOWN_SERVER_ERROR
 
     async def _first_offset(self, led: Led) -> int | ErrorCode:

@@ -17,6 +17,7 @@ from kwire.errors import ErrorCode, RecordError
 from kwire.messages.share_fetch import PartitionData
 
 from ..coordinator.share.rows import StateOutcome, WriteState
+from ..net.log_limit import LineLimiter
 from ..replication.read_result import LaterRead, ReadResult, refused
 from ..turns import Steps, exhaust
 from .fetched import fetched
@@ -65,6 +66,7 @@ class SharePartitionManager:
         self._rooms = rooms
         self._groups: dict[str, dict[SharePartitionKey, None]] = {}
         self._of_partition: dict[Partition, dict[SharePartitionKey, None]] = {}
+        self._lines = LineLimiter(logger, rooms.clock.monotonic_ms)
         self._loading = Loading(rooms, self._loaded)
 
     def settings_of(self, group_id: str) -> ShareSettings:
@@ -116,7 +118,13 @@ class SharePartitionManager:
         if not partition.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if len(self.led) >= MAX_LED:
-            logger.warning("%s is not fetched by share group %s: too many are", topic, key.group_id)
+            self._lines.log(
+                logging.WARNING,
+                MAX_LED,
+                "%s is not fetched by share group %.200s: too many are",
+                topic,
+                key.group_id,
+            )
             return ErrorCode.UNKNOWN_SERVER_ERROR
         led = self.led[key] = Led(key, partition)
         self._groups.setdefault(key.group_id, {})[key] = None
@@ -203,7 +211,9 @@ class SharePartitionManager:
             now_ms = self._rooms.clock.monotonic_ms()
             rows, count = machine.acquire(params.member_id, found, offset, limits, settings, now_ms)
         except (OSError, RecordError) as error:
-            logger.error(
+            self._lines.log(
+                logging.ERROR,
+                led.partition,
                 "records of %s from offset %d on cannot be read: %s",
                 led.partition.tp,
                 offset,
@@ -471,8 +481,10 @@ class SharePartitionManager:
         if not done.done():
             done.set_result(outcome)
         if outcome is not None and outcome.error in FENCING:
-            logger.info(
-                "share partition %s of group %s is fenced: %s",
+            self._lines.log(
+                logging.INFO,
+                "fenced",
+                "share partition %s of group %.200s is fenced: %s",
                 led.partition.tp,
                 led.key.group_id,
                 outcome.message or outcome.error.name,
@@ -493,7 +505,7 @@ class SharePartitionManager:
         if not row.error_code:
             return None
         code, message = row.error_code, row.error_message
-        return Refusal(told(led, "written", code, message), message or "")
+        return Refusal(told(self._lines, led, "written", code, message), message or "")
 
     # -- locks -------------------------------------------------------------------------------------
 

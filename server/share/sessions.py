@@ -6,6 +6,7 @@ Source: ShareSession, ShareSessionCache, ShareSessionContext, CachedSharePartiti
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TypeVar
 
 from kwire.errors import ErrorCode
@@ -48,11 +49,12 @@ class SessionPartition:
 class ShareSession:
     """A member's session. Shape: its partitions are in the order in which they are served."""
 
-    __slots__ = ("connection", "epoch", "key", "partitions")
+    __slots__ = ("connection", "epoch", "key", "owner", "partitions")
 
-    def __init__(self, key: SessionKey, connection: object) -> None:
+    def __init__(self, key: SessionKey, connection: object, owner: object = None) -> None:
         self.key = key
         self.connection = connection
+        self.owner = owner
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.partitions: dict[PartitionKey, SessionPartition] = {}
 
@@ -95,6 +97,7 @@ class _Connection:
 class ShareSessionCache:
     """The sessions of all members, and which of them each connection has begun.
 
+    Shape: an owner is who is counted as one when there is no room; whatever can be compared.
     Unit: at most `max_sessions`, with `max_partitions` together.
     """
 
@@ -106,12 +109,38 @@ class ShareSessionCache:
         self._members: dict[str, int] = {}
         self._connections: dict[object, _Connection] = {}
 
-    def create(self, key: SessionKey, connection: object) -> ShareSession | None:
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another session."""
+        return len(self.sessions) >= self.max_sessions or self.partitions >= self.max_partitions
+
+    def in_the_way(self, owner: object) -> SessionKey | None:
+        """Which session should end so that an owner gets one, when there is no room; None if nobody has more than it.
+
+        Shape: the oldest, or that with the most partitions if these are what there is no room for, of the owner that
+        has most; so that nobody who opens very many keeps everybody else out. Apache Kafka refuses in any case.
+        """
+        held: dict[object, int] = {}
+        by_partitions = len(self.sessions) < self.max_sessions
+        for session in self.sessions.values():
+            size = len(session.partitions) if by_partitions else 1
+            held[session.owner] = held.get(session.owner, 0) + size
+        greediest, most = max(held.items(), key=itemgetter(1), default=(owner, 0))
+        if most <= held.get(owner, 0) + 1:
+            return None
+        theirs = [each for each in self.sessions.values() if each.owner == greediest]
+        if by_partitions:
+            return max(theirs, key=lambda each: len(each.partitions)).key
+        return theirs[0].key
+
+    def create(
+        self, key: SessionKey, connection: object, owner: object = None
+    ) -> ShareSession | None:
         """Begin a session without partitions, in place of the member's earlier one; None if there are too many."""
         self.remove(key)
-        if len(self.sessions) >= self.max_sessions or self.partitions >= self.max_partitions:
+        if self.is_full:
             return None
-        session = self.sessions[key] = ShareSession(key, connection)
+        session = self.sessions[key] = ShareSession(key, connection, owner)
         self._members[key[0]] = self._members.get(key[0], 0) + 1
         begun = self._connections.setdefault(connection, _Connection())
         begun.keys[key] = None

@@ -6,9 +6,8 @@ import logging
 
 from kwire.errors import ErrorCode
 
+from ..net.log_limit import LineLimiter
 from .led import Led
-
-logger = logging.getLogger(__name__)
 
 #: Errors that fence a share partition: the state is at another leader, or gone.
 FENCING = (
@@ -29,11 +28,14 @@ TOLD = {
 }
 
 
-def told(led: Led, done: str, error: ErrorCode, message: str | None) -> ErrorCode:
-    """What members are told, after a line in the log."""
-    logger.log(
+def told(
+    lines: LineLimiter, led: Led, done: str, error: ErrorCode, message: str | None
+) -> ErrorCode:
+    """What members are told, after a line in the log, unless there are many: a client may ask at once again."""
+    lines.log(
         logging.DEBUG if error is ErrorCode.NETWORK_EXCEPTION else logging.ERROR,
-        "the state of %s for share group %s cannot be %s: %s %s",
+        (done, error),
+        "the state of %s for share group %.200s cannot be %s: %s %s",
         led.partition.tp,
         led.key.group_id,
         done,

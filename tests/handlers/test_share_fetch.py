@@ -569,6 +569,63 @@ async def test_sessions_are_limited(room: Replicas) -> None:
 
 
 @on_loop
+async def test_who_has_most_sessions_makes_room_for_others(room: Replicas) -> None:
+    shares = Shares(room, sessions=3)
+    shares.consumed("a")
+    produce(shares, "a", 1)
+    greedy = [
+        shares.member(name, connection=ConnectionInfo(name, client_host="10.0.0.1"))
+        for name in ("one", "two", "three", "four")
+    ]
+    await greedy[0].loaded("a")
+    for each in greedy[1:3]:
+        await each.fetch("a")
+    other = shares.member("other", connection=ConnectionInfo("other", client_host="10.0.0.2"))
+    answer = await finish(other.begin("a", max_wait_ms=1000))
+    assert state(shares) == {0: (0, 1)}  # what the first had is given back
+    assert acquired(answer) == {"a": [(0, 0, 2)]}
+    limit = ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert (await greedy[0].fetch(epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert (await greedy[3].fetch("a", epoch=0)).error_code == limit
+    # And nobody who has as many is sent away: two of each, as soon as there is room for four.
+    shares.manager.sessions.max_sessions = 4
+    again = shares.member("again", connection=ConnectionInfo("again", client_host="10.0.0.2"))
+    assert (await again.fetch("a")).error_code == 0
+    third = shares.member("third", connection=ConnectionInfo("third", client_host="10.0.0.2"))
+    assert (await third.fetch("a", epoch=0)).error_code == limit
+    for each in greedy[1:3]:
+        assert (await each.fetch()).error_code == 0
+
+
+@on_loop
+async def test_who_has_most_partitions_makes_room_for_others(shares: Shares) -> None:
+    shares.consumed("a", "b", "c")
+    shares.manager.sessions.max_partitions = 3
+    greedy = shares.member("one", connection=ConnectionInfo("one", client_host="10.0.0.1"))
+    await greedy.fetch("a", "b", "c")
+    other = shares.member("other", connection=ConnectionInfo("other", client_host="10.0.0.2"))
+    assert (await other.fetch("a", "b")).error_code == 0
+    assert shares.manager.sessions.partitions == 2
+
+
+@on_loop
+async def test_share_partitions_that_cannot_be_loaded_do_not_fill_the_log(
+    shares: Shares, caplog: pytest.LogCaptureFixture
+) -> None:
+    shares.consumed("a")
+    group = "g" * 30_000
+    shares.persister.errors[group, topic_id("a"), 0] = ErrorCode.INVALID_REQUEST
+    member = shares.member("one", group)
+    for number in range(30):
+        names = ["a"] if number == 0 else []
+        answer = await finish(member.begin(*names, max_wait_ms=60_000))
+        assert errors(answer) == {"a": ErrorCode.UNKNOWN_SERVER_ERROR}
+    lines = [each.getMessage() for each in caplog.records if "cannot be read" in each.getMessage()]
+    assert 0 < len(lines) <= 10
+    assert max(map(len, lines)) < 500
+
+
+@on_loop
 async def test_partitions_of_sessions_are_limited(shares: Shares) -> None:
     shares.consumed("a", "b")
     shares.manager.sessions.max_partitions = 1
