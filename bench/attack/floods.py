@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kwire.api import ApiKey
+from kwire.records.batch import BatchBuilder
 from tests.support.broker_process import cpu_seconds
 
 from .doors import (
@@ -35,10 +36,12 @@ from .doors import (
     Secured,
     SecuredKafka,
     SecuredKwire,
+    allow,
     client_hello,
     http,
     trusting,
 )
+from .stages import create, ready, topic
 from .target import MEGABYTE, ROOT, MemoryWatch
 from .wire import body_of, frame
 
@@ -305,6 +308,193 @@ def slow_http(broker: Secured, ended: threading.Event) -> int:
     return in_threads(once, ended, 4)
 
 
+# Groups of the newer protocols. mallory has groups and a topic of his own.
+
+SWAMP, GROUPS, HONEST_GROUP = "swamp", "mallorys-", "alices-shares"
+GROUP_RESOURCE, TOPIC_RESOURCE, PREFIXED = 3, 2, 4
+
+
+def prepare_shares(broker: Secured) -> None:
+    """Let alice have a share group, and mallory groups and a topic with some records."""
+    admin = broker.admin()
+    create(admin, topic(SWAMP))
+    for who, kind, name in (
+        ("alice", GROUP_RESOURCE, HONEST_GROUP),
+        ("mallory", GROUP_RESOURCE, GROUPS),
+        ("mallory", TOPIC_RESOURCE, SWAMP),
+    ):
+        assert allow(admin, f"User:{who}", kind, name, PREFIXED) == 0
+    ready(admin)
+    for _ in range(5):
+        builder = BatchBuilder()
+        for _ in range(100):
+            builder.append(int(time.time() * 1000), b"", b"mud")
+        rows = [{"index": 0, "records": builder.build()}]
+        data = [{"name": SWAMP, "partition_data": rows}]
+        admin.call(ApiKey.PRODUCE, 7, acks=-1, timeout_ms=30_000, topic_data=data)
+    config = [{"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}]
+    asked = [
+        {"resource_type": 32, "resource_name": group, "configs": config}
+        for group in (f"{GROUPS}own", HONEST_GROUP)
+    ]
+    admin.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=asked, validate_only=False)
+
+
+def nothing(broker: Secured, ended: threading.Event) -> int:
+    ended.wait()
+    return 0
+
+
+def repeated(requests: Callable[[int], list[tuple[ApiKey, int, dict[str, Any]]]]) -> Flood:
+    """mallory's requests on 8 connections, made of a number that counts up."""
+
+    def flood(broker: Secured, ended: threading.Event) -> int:
+        numbers = iter(range(10**9))
+
+        def once() -> int:
+            done = 0
+            with Door(broker.ports.sasl) as door:
+                door.plain("mallory", SECRETS["mallory"])
+                while not ended.is_set() and done < 1000:
+                    asked = requests(next(numbers))
+                    door.raw(
+                        b"".join(
+                            frame(api, version, body_of(api, version, **values))
+                            for api, version, values in asked
+                        )
+                    )
+                    for _ in asked:
+                        door.answer_size()
+                    done += len(asked)
+            return done
+
+        return in_threads(once, ended)
+
+    return flood
+
+
+def share_beat(group: str, member: str, epoch: int) -> tuple[ApiKey, int, dict[str, Any]]:
+    names = [SWAMP] if epoch == 0 else None
+    values = {"group_id": GROUPS + group, "member_id": member, "member_epoch": epoch}
+    return ApiKey.SHARE_GROUP_HEARTBEAT, 1, {**values, "subscribed_topic_names": names}
+
+
+def consumer_beat(group: str, member: str, epoch: int) -> tuple[ApiKey, int, dict[str, Any]]:
+    values: dict[str, Any] = {
+        **{"group_id": GROUPS + group, "member_id": member, "member_epoch": epoch}
+    }
+    if epoch == 0:
+        values |= {"subscribed_topic_names": [SWAMP], "topic_partitions": []}
+    return ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**values, "rebalance_timeout_ms": 60_000}
+
+
+def share_fetch(
+    group: str, member: str, epoch: int, topic_id: bytes, wait_ms: int = 0
+) -> tuple[ApiKey, int, dict[str, Any]]:
+    rows = [{"partition_index": 0, "acknowledgement_batches": []}]
+    values = {
+        **{"group_id": GROUPS + group, "member_id": member, "share_session_epoch": epoch},
+        **{"max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": 1 << 20},
+        **{"max_records": 500, "batch_size": 500},
+        "topics": [{"topic_id": topic_id, "partitions": rows}],
+    }
+    return ApiKey.SHARE_FETCH, 2, values
+
+
+def swamp_id(broker: Secured) -> bytes:
+    asked = [{"topic_id": bytes(16), "name": SWAMP}]
+    found: bytes = broker.admin().call(ApiKey.METADATA, 12, topics=asked)["topics"][0]["topic_id"]
+    return found
+
+
+def with_state(broker: Secured) -> bytes:
+    """Let the group `own` have a state in the topic, whose id is returned."""
+    topic_id = swamp_id(broker)
+    with Door(broker.ports.sasl) as door:
+        door.plain("mallory", SECRETS["mallory"])
+        epoch, deadline = 0, time.monotonic() + 60
+        while True:
+            api, version, values = share_beat("own", "m", epoch)
+            answer = door.call(api, version, **values)
+            if (answer["assignment"] or {}).get("topic_partitions"):
+                break
+            assert time.monotonic() < deadline, answer
+            epoch = max(answer["member_epoch"], 0)
+            time.sleep(0.1)
+    return topic_id
+
+
+share_groups = repeated(lambda number: [share_beat(f"{number}", "m", 0)])
+share_members = repeated(
+    lambda number: [share_beat("own", f"{number}", 0), share_beat("own", f"{number}", -1)]
+)
+consumer_groups = repeated(lambda number: [consumer_beat(f"c{number}", "m", 0)])
+consumer_members = repeated(
+    lambda number: [consumer_beat("c", f"{number}", 0), consumer_beat("c", f"{number}", -1)]
+)
+
+
+def share_sessions(broker: Secured, ended: threading.Event) -> int:
+    topic_id = with_state(broker)
+    return repeated(lambda number: [share_fetch("own", f"{number}", 0, topic_id)])(broker, ended)
+
+
+def share_unloadable(broker: Secured, ended: threading.Event) -> int:
+    topic_id = swamp_id(broker)
+    return repeated(lambda number: [share_fetch(f"{number:030000}", "m", 0, topic_id, 50)])(
+        broker, ended
+    )
+
+
+def share_releases(broker: Secured, ended: threading.Event) -> int:
+    """A member that acquires 500 records, releases every other one and renews the locks of the rest."""
+    topic_id = with_state(broker)
+    batch = {"first_offset": 0, "last_offset": 499, "acknowledge_types": [2, 4] * 250}
+    rows = [{"partition_index": 0, "acknowledgement_batches": [batch]}]
+    asked = {"topics": [{"topic_id": topic_id, "partitions": rows}], "is_renew_ack": True}
+
+    def requests(number: int) -> list[tuple[ApiKey, int, dict[str, Any]]]:
+        member = {"group_id": f"{GROUPS}own", "member_id": f"{number}"}
+        return [
+            share_fetch("own", f"{number}", 0, topic_id),
+            (ApiKey.SHARE_ACKNOWLEDGE, 2, {**member, "share_session_epoch": 1, **asked}),
+            share_fetch("own", f"{number}", 2, topic_id),
+            (ApiKey.SHARE_ACKNOWLEDGE, 2, {**member, "share_session_epoch": -1}),
+        ]
+
+    return repeated(requests)(broker, ended)
+
+
+def share_offsets(broker: Secured, ended: threading.Event) -> int:
+    topics = [{"topic_name": SWAMP, "partitions": [{"partition_index": 0, "start_offset": 5}]}]
+
+    def requests(number: int) -> list[tuple[ApiKey, int, dict[str, Any]]]:
+        group = f"{GROUPS}moved-{number % 100}"
+        return [
+            (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, {"group_id": group, "topics": topics}),
+            (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, {"groups": [{"group_id": group}]}),
+            (
+                ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+                0,
+                {"group_id": group, "topics": [{"topic_name": SWAMP}]},
+            ),
+            (ApiKey.DELETE_GROUPS, 2, {"groups_names": [group]}),
+        ]
+
+    return repeated(requests)(broker, ended)
+
+
+SHARE_FLOODS = (
+    share_groups,
+    share_members,
+    share_sessions,
+    share_unloadable,
+    share_releases,
+    share_offsets,
+    consumer_groups,
+    consumer_members,
+)
+
 ROWS: dict[str, tuple[str, Flood]] = {
     "slow-handshakes": ("1,000 connections that send a byte of a TLS handshake each second", slow_handshakes),
     "half-handshakes": ("1,000 TLS handshakes that stop after the ClientHello", half_handshakes),
@@ -322,8 +512,22 @@ ROWS: dict[str, tuple[str, Flood]] = {
     "tiny-records": ("4 connections that send TLS records of one byte, before the login", tiny_records),
     "long-names": ("Requests without a permission about names of 32,000 letters, each another", long_names),
     "slow-http": ("100 slow clients of /metrics", slow_http),
+    "nothing": ("No attack", nothing),
+    "share-groups": ("Heartbeats that make a new share group each", share_groups),
+    "share-members": ("Members that come to a share group and go at once", share_members),
+    "share-sessions": ("A new share session with each request, none of which is ended", share_sessions),
+    "share-unloadable": ("Fetches of share groups that do not exist, each with a name of 30,000 letters", share_unloadable),
+    "share-releases": ("Records acquired and given back, each by itself, as fast as it goes", share_releases),
+    "share-offsets": ("A share group that is moved, described and deleted again and again", share_offsets),
+    "consumer-groups": ("Heartbeats that make a new consumer group (KIP-848) each", consumer_groups),
+    "consumer-members": ("Members that come to a consumer group (KIP-848) and go at once", consumer_members),
 }  # fmt: skip
 
+
+#: In these, the honest client is a member of a share group, too, and `nothing` is the same without an attack.
+SHARING = frozenset(
+    ("nothing", *(name for name, (_, flood) in ROWS.items() if flood in SHARE_FLOODS))
+)
 
 #: The honest client before each attack: Java becomes faster for a while.
 WARM_UP_S = {"kwire": 3.0, "Apache Kafka": 20.0}
@@ -333,9 +537,12 @@ def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
     """Run one row on a broker that has just been started."""
     text, flood = ROWS[name]
     broker.prepare()
+    shares = name in SHARING
+    if shares:
+        prepare_shares(broker)
     guest = subprocess.Popen(
         [*(sys.executable, "-m", "bench.attack.guest", str(broker.ports.tls), str(broker.trusted)),
-         *("alice", SECRETS["alice"], TOPIC)],
+         *("alice", SECRETS["alice"], TOPIC), *([HONEST_GROUP] if shares else [])],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(WARM_UP_S[broker.kind])
@@ -360,6 +567,7 @@ def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
         "seconds": round(until - began, 1),
         "request": times(said["times"], "request", began, until),
         "login": times(said["times"], "login", began, until),
+        "share": times(said["times"], "share", began, until),
         "errors": said["errors"], "alive": is_alive(broker), "cpu_s": round(cpu, 1),
         "tracebacks": log.count("Traceback"), "log_kb": round((len(log) - logged) / 1000),
         "before_mb": round(before / MEGABYTE), "peak_mb": round(peak / MEGABYTE),
@@ -402,7 +610,7 @@ def main() -> None:
     chosen = options.parse_args()
     make = SecuredKafka if chosen.kafka else SecuredKwire
     for name in chosen.rows or ROWS:
-        if chosen.kafka and name == "slow-http":
+        if chosen.kafka and (name == "slow-http" or name in SHARING):
             continue
         with tempfile.TemporaryDirectory() as scratch, make(Path(scratch) / "broker") as broker:
             assert isinstance(broker, Secured)

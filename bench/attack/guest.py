@@ -1,9 +1,10 @@
 """An honest client of a secured broker, in a process of its own.
 
-    python -m bench.attack.guest PORT CA USER PASSWORD TOPIC
+    python -m bench.attack.guest PORT CA USER PASSWORD TOPIC [GROUP]
 
 One connection with SASL_SSL produces with acks=all and asks for metadata, 2 ms after each answer; all 25 requests,
-another connection comes, makes its handshake, logs in with SCRAM-SHA-512 and asks for metadata. Ends when standard input
+another connection comes, makes its handshake, logs in with SCRAM-SHA-512 and asks for metadata. With GROUP, it is a member
+of that share group as well, and after each record that it has produced it fetches and acknowledges one. Ends when standard input
 closes; then a line of JSON says when each began, and how long it took.
 """
 
@@ -15,6 +16,7 @@ import ssl
 import sys
 import threading
 import time
+from typing import Any
 
 from kwire.api import ApiKey
 from kwire.records.batch import BatchBuilder
@@ -26,21 +28,32 @@ PAUSE_S = 0.002
 REQUESTS_PER_LOGIN = 25
 TIMEOUT_S = 120.0
 MECHANISM = "SCRAM-SHA-512"
+#: As a member of a share group.
+MEMBER = "guest"
+UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH = 25, 110
 
 
 class Guest:
     """The requests and logins of one honest client, each with its times."""
 
-    def __init__(self, port: int, authority: str, user: str, password: str, topic: str) -> None:
+    def __init__(
+        self, port: int, authority: str, user: str, password: str, topic: str, group: str = ""
+    ) -> None:
         self.port, self.user, self.password, self.topic = port, user, password, topic
+        self.group = group
         self.context = ssl.create_default_context(cafile=authority)
         builder = BatchBuilder()
         builder.append(int(time.time() * 1000), b"key", os.urandom(1000))
         self.batch = builder.build()
-        #: "request" or "login", when it began, seconds it took.
+        #: "request", "login" or "share", when it began, seconds it took.
         self.times: list[tuple[str, float, float]] = []
         self.errors: list[str] = []
         self.door = self.come_in()
+        self.sharing: Door | None = None
+        self.share_epoch = self.member_epoch = 0
+        self.acquired: list[dict[str, Any]] = []
+        if group:
+            self.join()
 
     def come_in(self) -> Door:
         door = Door(self.port, self.context, TIMEOUT_S)
@@ -60,6 +73,72 @@ class Guest:
 
     def metadata(self) -> None:
         self.ask(ApiKey.METADATA, 7, body_of(ApiKey.METADATA, 7, topics=[{"name": self.topic}]))
+
+    # As a member of a share group
+
+    def beat(self) -> dict[str, Any]:
+        """Send a heartbeat."""
+        assert self.sharing is not None
+        answer = self.sharing.call(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            1,
+            group_id=self.group,
+            member_id=MEMBER,
+            member_epoch=self.member_epoch,
+            subscribed_topic_names=None if self.member_epoch else [self.topic],
+        )
+        if answer["error_code"] in (FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID):
+            self.member_epoch = 0
+        elif not answer["error_code"]:
+            self.member_epoch = answer["member_epoch"]
+        return answer
+
+    def join(self) -> None:
+        """Become a member, and wait for the topic's partition."""
+        self.sharing = self.come_in()
+        self.share_epoch, self.acquired = 0, []
+        asked = [{"topic_id": bytes(16), "name": self.topic}]
+        found = self.sharing.call(ApiKey.METADATA, 12, topics=asked)
+        self.topic_id = found["topics"][0]["topic_id"]
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (self.beat().get("assignment") or {}).get("topic_partitions"):
+            if time.monotonic() > deadline:
+                raise ConnectionError("no partition for the share group's member")
+            time.sleep(0.1)
+
+    def share(self) -> None:
+        """Fetch what was produced, and acknowledge what was fetched before."""
+        assert self.sharing is not None
+        began = time.monotonic()
+        rows = [{"partition_index": 0, "acknowledgement_batches": self.acquired}]
+        values = {
+            **{"group_id": self.group, "member_id": MEMBER, "max_wait_ms": 1000},
+            **{"share_session_epoch": self.share_epoch, "min_bytes": 1, "max_bytes": 1 << 20},
+            **{"max_records": 100, "batch_size": 100},
+            "topics": [{"topic_id": self.topic_id, "partitions": rows}],
+        }
+        try:
+            answer = self.sharing.call(ApiKey.SHARE_FETCH, 2, **values)
+            failed = errors_in(answer) - {0}
+            if failed:
+                self.errors.append(f"SHARE_FETCH: error codes {sorted(failed)}")
+                self.share_epoch, self.acquired = 0, []
+            else:
+                self.share_epoch += 1
+                self.acquired = [
+                    {
+                        "first_offset": each["first_offset"],
+                        "last_offset": each["last_offset"],
+                        "acknowledge_types": [1],
+                    }
+                    for topic in answer["responses"]
+                    for row in topic["partitions"]
+                    for each in row["acquired_records"]
+                ]
+        except OSError as error:
+            self.errors.append(f"SHARE_FETCH: {error!r}")
+            self.join()
+        self.times.append(("share", began, time.monotonic() - began))
 
     def ask(self, api: ApiKey, version: int, body: bytes) -> None:
         began = time.monotonic()
@@ -98,6 +177,10 @@ def main() -> None:
         guest.log_in()
         for number in range(REQUESTS_PER_LOGIN):
             guest.metadata() if number % 2 else guest.produce()
+            if guest.group and not number % 2:
+                guest.share()
+        if guest.group:
+            guest.beat()
     print(json.dumps({"times": guest.times, "errors": guest.errors}))
 
 
