@@ -203,12 +203,14 @@ def cases(
 # State that makes requests dear
 
 
-def make_state(wire: Wire, divisor: int) -> None:
+def make_state(wire: Wire, divisor: int, *, shares: bool) -> None:
     """What the module's docstring says, or a part of it."""
     began = time.monotonic()
     for first in range(0, TOPICS // divisor, 50):
         create(wire, *(full_topic(name_of(first + n)) for n in range(min(50, TOPICS // divisor))))
     note(f"topics after {time.monotonic() - began:.0f} s")
+    if shares:  # before all the other groups, which leave no memory for members of so many topics
+        share_topics(wire, TOPICS // divisor)
     rows = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
     wire.pipeline(
         [
@@ -419,9 +421,7 @@ def make_stage(target: MeteredKwire, options: argparse.Namespace) -> None:
     if not options.zookeeper:
         join_group(wire)
     if not options.short:
-        make_state(wire, options.divisor)
-        if not options.zookeeper:
-            share_topics(wire, TOPICS // options.divisor)
+        make_state(wire, options.divisor, shares=not options.zookeeper)
     wire.close()
 
 

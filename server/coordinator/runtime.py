@@ -17,13 +17,14 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
-from kwire.errors import CorruptRecord, ErrorCode, WireError
+from kwire.errors import CorruptRecord, EncodeError, ErrorCode, WireError
 from kwire.records.batch import BatchHeader, RecordBatch, iter_batches
 from kwire.records.builder import BatchBuilder
 from kwire.records.control import ControlType, control_type
 from kwire.records.record import Record
 
 from ..clock import Clock
+from ..net.log_limit import LineLimiter
 from ..turns import Steps, Turns
 from .result import Result, Timer
 
@@ -157,6 +158,7 @@ class CoordinatorRuntime(Generic[S]):
         turns: Turns | None = None,
     ) -> None:
         self.topic = topic
+        self.lines = LineLimiter(log, clock.monotonic_ms)
         self.turns = turns or Turns(clock.monotonic_us)
         self.coordinator_log = coordinator_log
         self.clock = clock
@@ -334,13 +336,27 @@ class CoordinatorRuntime(Generic[S]):
                 base_sequence=0,
                 is_transactional=True,
             )
-        encode = slot.shard.encode
-        for record in result.records:
-            builder.append(now_ms, *encode(record))
         due_ms = now_ms + self.write_timeout_ms()
         write = Write(result.records, result.ticket, producer_id, due_ms)
-        slot.in_flight.append(write)
-        outcome = self.coordinator_log.append(slot.partition, builder.build(), now_ms)
+        outcome: Awaitable[ErrorCode] | ErrorCode
+        encode = slot.shard.encode
+        try:
+            for record in result.records:
+                builder.append(now_ms, *encode(record))
+        except EncodeError as error:  # as a failed write, so that nothing waits for it
+            self.lines.log(
+                logging.ERROR,
+                EncodeError,
+                "%s-%d: a record has no room for what it should say: %.500s",
+                self.topic,
+                slot.partition,
+                error,
+            )
+            outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+            slot.in_flight.append(write)
+        else:
+            slot.in_flight.append(write)
+            outcome = self.coordinator_log.append(slot.partition, builder.build(), now_ms)
         if isinstance(outcome, int):
             write.outcome = outcome
             self.drain(slot)
@@ -462,11 +478,23 @@ class CoordinatorRuntime(Generic[S]):
         for number, record in enumerate(records, start=1):
             if not number % LOAD_STEP:
                 await self.turns.pause(self.topic)
-            if record.key is None:
-                raise CorruptRecord("record without key", offset=0)
-            decoded = shard.decode(record.key, record.value)
-            if decoded is not None:
-                shard.replay(decoded, slot.position, producer_id)
+            try:
+                if record.key is None:
+                    raise CorruptRecord("record without key", offset=0)
+                decoded = shard.decode(record.key, record.value)
+                if decoded is not None:
+                    shard.replay(decoded, slot.position, producer_id)
+            except Exception as error:  # noqa: BLE001 - the others are not lost with it
+                self.lines.log(
+                    logging.ERROR,
+                    slot,
+                    "%s-%d: record at offset %d cannot be read and is skipped: %s: %.500s",
+                    self.topic,
+                    slot.partition,
+                    record.offset,
+                    type(error).__name__,
+                    error,
+                )
 
     # Time
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kwire.errors import ErrorCode
+from kwire.errors import EncodeError, ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -739,5 +739,53 @@ def test_deleted_partitions_of_many_groups_are_forgotten_in_turns_unless_made_ag
         while broker.coordinator.runtime.turns.waiting:
             await asyncio.sleep(0)
         assert 0 < left() < 200
+
+    run(test)
+
+
+def test_record_that_cannot_be_read_takes_no_others_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        for offset in (1, 2):
+            broker.commit(offset, offset)
+        builder = BatchBuilder()
+        # A value without room for its version, in a batch and before others; a key without; none.
+        for key, value in (
+            (b"\0\5\0\1g\0\1m", b"\0"),
+            (b"\0\x0a\0\1g\0\1m", b""),
+            (b"", b""),
+            (None, b""),
+        ):
+            builder.append(0, key, value)
+        broker.log.batches[0].insert(1, builder.build())
+        with caplog.at_level(logging.ERROR):
+            successor = await Broker(broker.log).start()
+        assert caplog.text.count("cannot be read and is skipped") == 4
+        ((_, shard),) = successor.coordinator.runtime.active()
+        assert len(shard.groups["group"].offsets.committed) == 2
+
+    run(test)
+
+
+def test_record_that_cannot_be_encoded_is_a_failed_write(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        ((_, shard),) = broker.coordinator.runtime.active()
+        encode, failing = shard.encode, [True]
+
+        def refuse_once(record: Any) -> Any:
+            if failing:
+                failing.clear()
+                raise EncodeError("no room", offset=0)
+            return encode(record)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(shard), "encode", lambda self, record: refuse_once(record))
+            assert errors(broker.commit(1, 1)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert "no room" in caplog.text
+        assert errors(broker.commit(1, 1)) == [ErrorCode.NONE]
+        assert not broker.coordinator.runtime.waiting
 
     run(test)
