@@ -384,7 +384,7 @@ class _Job:
             )
             read: Read = partial(tasks.read, options=source, columns=COLUMNS)
         elif fetched.is_possible(self.options.client_properties) and not self.go_on:
-            at = self.cluster.bootstrap
+            at = self.cluster.servers
             cuts = [Span(at, *place, *span[:2], committed) for place, span in ranges.items()]
             read = partial(fetched.read, columns=COLUMNS)
         else:

@@ -60,6 +60,7 @@ class Cluster:
             raise WrongCall(f"--client-property: {error.args[0].str()}") from error
         self._committers: dict[str, Committer] = {}
         self._is_first = True
+        self._known: list[str] = []
 
     def __enter__(self) -> Cluster:
         return self
@@ -83,14 +84,20 @@ class Cluster:
             raise Problem(f"no broker answers at {self.bootstrap}: {why}")
         self._is_first = False
         try:
-            listed = self._admin.list_topics(timeout=PATIENCE).topics
+            listed = self._admin.list_topics(timeout=PATIENCE)
         except KafkaException as error:
             raise Problem(f"no broker answers at {self.bootstrap}: {reason(error)}") from error
+        self._known = [f"{each.host}:{each.port}" for each in listed.brokers.values()]
         return {
             name: len(topic.partitions)
-            for name, topic in listed.items()
+            for name, topic in listed.topics.items()
             if not name.startswith("__") and topic.error is None
         }
+
+    @property
+    def servers(self) -> str:
+        """The addresses given, and those of the brokers there were when `partitions` last asked: one of them may answer still."""
+        return ",".join(dict.fromkeys([*self.bootstrap.split(","), *self._known]))
 
     def chosen(self, options: Namespace) -> dict[str, int]:
         """Topic -> number of partitions, for the topics that `--topics` or `--topics-pattern` select.

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode, RecordError, WireError
+from kwire.records.batch import iter_batch_headers
 
 from .plain_client import PlainClient, Refused, StoredBatches
 from .problems import Problem
@@ -19,8 +20,8 @@ from .segments.records import SliceReader, Wanted
 from .segments.slices import Slice
 from .segments.walk import Found, Window
 
-#: Bytes of one Fetch.
-WINDOW = 4 << 20
+#: Bytes of one Fetch, and of one that only asks for the next batch.
+WINDOW, PEEK = 4 << 20, 1 << 10
 #: Seconds for which a broker may be away, as long as Spark's client waits; and for which a topic may be unknown to it.
 PATIENCE_S, GONE_S = 120.0, 10.0
 #: Seconds between two requests for what is not there.
@@ -61,7 +62,12 @@ def read(span: Span, columns: Sequence[str]) -> Iterator[Any]:
     with PlainClient(span.bootstrap) as client:
         while offset < span.end:
             stored = _stored(client, span, offset)
-            batches, offset = _visible(span, stored, offset)
+            if stored is None:
+                return
+            batches, until = _visible(span, stored, offset)
+            if until == offset:
+                raise _damaged(span, f"offset {offset}", "it is not whole")
+            offset = until
             yield from reader.of_window(Window(stored.records, 0, batches))
 
 
@@ -102,8 +108,22 @@ def _visible(span: Span, stored: StoredBatches, offset: int) -> tuple[list[Found
     return batches, until
 
 
-def _stored(client: PlainClient, span: Span, offset: int) -> StoredBatches:
-    """What a broker has from an offset on, at least one batch; waits for a broker that is away, or that has become leader late."""
+def _ends_in_gap(client: PlainClient, span: Span, offset: int) -> bool:
+    """Whether compaction has removed what there was from an offset to the span's end, and a transaction is open after it.
+
+    A broker does not show the batch after the gap then, unless it is asked for uncommitted ones too.
+    """
+    stored = client.fetch(span.topic, span.partition, offset, PEEK, committed=False)
+    first = next(iter_batch_headers(stored.records), None)
+    # An older format's header has the last offset.
+    return first is not None and first[1].magic == 2 and first[1].base_offset >= span.end
+
+
+def _stored(client: PlainClient, span: Span, offset: int) -> StoredBatches | None:
+    """What a broker has from an offset on, at least one batch; None if it has none any more before the span's end.
+
+    Waits for a broker that is away, or that has become leader late.
+    """
     began = time.monotonic()
     while True:
         why = "it has none"
@@ -113,6 +133,8 @@ def _stored(client: PlainClient, span: Span, offset: int) -> StoredBatches:
             )
             if stored.records:
                 return stored
+            if span.read_committed and _ends_in_gap(client, span, offset):
+                return None
         except Refused as error:
             why = str(error)
             waited = time.monotonic() - began

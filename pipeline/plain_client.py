@@ -6,6 +6,7 @@ Only for brokers reached without TLS and SASL; kwire has no other listeners.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,10 @@ _METADATA, _FETCH, _LOG_DIRS = 5, 11, 1
 _READ_COMMITTED = 1
 
 TIMEOUT_S = 30.0
+#: Seconds for a connection; another broker may be there.
+CONNECT_S = 5.0
+#: Seconds to wait for a quota, and at least before another request.
+QUOTA_S, AGAIN_S = 120.0, 0.2
 
 
 class StoredBatches(NamedTuple):
@@ -67,10 +72,11 @@ class PlainClient:
     """Connections to the brokers of a cluster; a context manager."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = [_address(word) for word in bootstrap.split(",")]
+        self._bootstrap = [_address(word) for word in bootstrap.split(",") if word.strip()]
         self._connections: dict[tuple[str, int], _Connection] = {}
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
         self._unknown: set[str] = set()
+        self._known: list[tuple[str, int]] = []
 
     def __enter__(self) -> PlainClient:
         return self
@@ -84,7 +90,7 @@ class PlainClient:
     ) -> StoredBatches:
         """The batches beginning with the one that contains an offset; up to the last stable offset if `committed`.
 
-        Errors: Refused for a partition that cannot be read, OSError, WireError.
+        Waits while a quota is used up. Errors: Refused for a partition that cannot be read, OSError, WireError.
         """
         request = FetchRequest(
             max_wait_ms=0,
@@ -106,7 +112,15 @@ class PlainClient:
         for last_try in (False, True):
             leader = self._leader(topic, partition)
             answer = self._call(leader, _FETCH, request)
-            part = answer.responses[0].partitions[0]
+            waited = 0.0
+            while not answer.responses and not answer.error_code:
+                seconds = max(answer.throttle_time_ms / 1000, AGAIN_S)
+                if waited + seconds > QUOTA_S:
+                    raise Refused(f"cannot read {topic}-{partition}: the quota is used up", None)
+                time.sleep(seconds)
+                waited += seconds
+                answer = self._call(leader, _FETCH, request)
+            part = answer.responses[0].partitions[0] if answer.responses else answer
             if part.error_code == ErrorCode.NONE:
                 return StoredBatches(
                     bytes(part.records or b""),
@@ -160,7 +174,7 @@ class PlainClient:
             allow_auto_topic_creation=False,
         )
         refused: OSError | None = None
-        for address in self._bootstrap:
+        for address in dict.fromkeys([*self._bootstrap, *self._known]):
             try:
                 answer = self._call(address, _METADATA, request)
                 break
@@ -170,6 +184,7 @@ class PlainClient:
             assert refused is not None
             raise refused
         addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._known = list(addresses.values())
         self._unknown = {
             topic.name
             for topic in answer.topics
@@ -180,7 +195,7 @@ class PlainClient:
                 if part.leader_id in addresses:
                     place = topic.name, part.partition_index
                     self._leaders[place] = addresses[part.leader_id]
-        return list(addresses.values())
+        return self._known
 
     def _call(self, address: tuple[str, int], version: int, request: object) -> Any:
         connection = self._connections.get(address)
@@ -199,7 +214,8 @@ class _Connection:
     """A connection to one broker that waits for each response."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self._socket = socket.create_connection(address, timeout=CONNECT_S)
+        self._socket.settimeout(TIMEOUT_S)
         self._connection = ClientConnection("kwire-pipeline")
 
     def call(self, request: object, version: int) -> Any:
@@ -219,7 +235,8 @@ class _Connection:
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
+    # Kafka's clients allow the protocol before it.
+    host, _, port = text.strip().rpartition("://")[2].rpartition(":")
     if not port.isdigit():
         raise Problem(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kwire.errors import ErrorCode
+from kwire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
 from kwire.pipeline import fetched
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.fetched import Span
 from kwire.pipeline.manifest import COLUMNS
 from kwire.pipeline.plain_client import PlainClient, Refused, StoredBatches
 from kwire.pipeline.problems import Problem
+from kwire.records.batch import BatchBuilder, iter_batch_headers
+from kwire.records.compression import Codec
+from kwire.records.record import TimestampType
 
 from ..log.logs import batch
+from ..support.blocking_client import BlockingClient
 from ..support.broker_process import BrokerProcess
+from ..support.kafka import KAFKA_3, KAFKA_4, kafka_broker
+from ..support.kwire_cluster import KwireCluster
 from .archive_model import Record, create_topic, produce, records_of
+from .killing import LONG
 
 
 def records(batches: Any, topic: str) -> list[Record]:
@@ -107,3 +122,185 @@ def test_refusal_that_is_final_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(PlainClient, "fetch", refuse)
     with pytest.raises(Refused):
         list(fetched.read(Span("h:1", "orders", 0, 0, 9, True), COLUMNS))
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, *stored: bytes, last_stable: int = 1 << 60) -> None:
+    """Let clients find these batches, of which committed ones begin before the last stable offset."""
+
+    def fetch(
+        _: PlainClient, _topic: str, _partition: int, offset: int, _max: int, *, committed: bool
+    ) -> StoredBatches:
+        found = [
+            data
+            for data in map(bytes, stored)
+            for _, header in [*iter_batch_headers(data)][-1:]
+            if header.last_offset >= offset
+            and not (committed and header.base_offset >= last_stable)
+        ]
+        return StoredBatches(b"".join(found), [])
+
+    monkeypatch.setattr(PlainClient, "fetch", fetch)
+
+
+FORMS = [(magic, codec) for magic in (0, 1) for codec in (0, 1, 2, 3)] + [
+    (2, codec) for codec in range(5)
+]
+
+
+@pytest.mark.parametrize(("magic", "codec"), FORMS)
+def test_all_formats_and_codecs_are_read(
+    magic: int, codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = BatchBuilder(magic, codec, base_offset=7)
+    first.append(1000, None, b"a" * 200)
+    first.append(999, b"k", None)
+    second = BatchBuilder(magic, codec, base_offset=20)
+    second.append(-1, b"", b"")
+    serve(monkeypatch, bytes(first.build()), bytes(second.build()))
+    found = [
+        row
+        for part in fetched.read(Span("h:1", "orders", 0, 7, 21, True), COLUMNS)
+        for row in part.to_pylist()
+    ]
+    said = [(row["offset"], row["key"], row["value"]) for row in found]
+    assert said == [(7, None, b"a" * 200), (8, b"k", None), (20, b"", b"")]
+    stamps = [round(row["timestamp"].timestamp() * 1000) for row in found]
+    assert stamps == ([1000, 999, -1] if magic else [-1, -1, -1])
+    assert {row["timestampType"] for row in found} == {0 if magic else -1}
+
+
+def test_time_of_the_broker_counts_for_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = BatchBuilder(2, Codec.LZ4, TimestampType.LOG_APPEND_TIME, log_append_time=5000)
+    kept.append(1000, b"k", b"v")
+    kept.append(999, b"k", b"v")
+    serve(monkeypatch, bytes(kept.build()))
+    (part,) = fetched.read(Span("h:1", "orders", 0, 0, 2, True), COLUMNS)
+    assert [round(row["timestamp"].timestamp()) for row in part.to_pylist()] == [5, 5]
+    assert part.column("timestampType").to_pylist() == [1, 1]
+
+
+def test_compaction_up_to_an_open_transaction_leaves_nothing_to_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    span = Span("h:1", "orders", 0, 0, 50, True)
+    kept = bytes(batch(b"a", b"b"))
+    still_open = bytes(batch(b"c", pid=9, transactional=True, base_offset=50))
+    serve(monkeypatch, kept, still_open, last_stable=50)
+    parts = fetched.read(span, COLUMNS)
+    assert [offset for part in parts for offset in part.column("offset").to_pylist()] == [0, 1]
+    monkeypatch.setattr(fetched, "PATIENCE_S", 0)
+    for uncertain in (
+        [kept],  # the end may come
+        [kept, bytes(batch(b"c", pid=9, transactional=True, base_offset=49))],
+        [kept, bytes(batch(b"c", b"d", magic=1, codec=1, base_offset=50))],  # 50 may be its last
+    ):
+        serve(monkeypatch, *uncertain, last_stable=49)
+        with pytest.raises(Problem, match="no broker gave offset 2 of orders-0"):
+            list(fetched.read(span, COLUMNS))
+
+
+def test_answer_without_a_whole_batch_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = bytes(batch(b"abcdef"))[:-3]
+    monkeypatch.setattr(PlainClient, "fetch", lambda *_, **__: StoredBatches(half, []))
+    with pytest.raises(Problem, match=r"the batch at offset 0 is damaged .*it is not whole"):
+        list(fetched.read(Span("h:1", "orders", 0, 0, 9, True), COLUMNS))
+
+
+@pytest.mark.e2e
+def test_batch_larger_than_a_fetch_is_read(broker: BrokerProcess, topic: str) -> None:
+    create_topic(broker.bootstrap, topic, max_message_bytes="20000000")
+    value = b"x" * (fetched.WINDOW + 1_000_000)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 20_000_000})
+    for _ in range(2):
+        producer.produce(topic, value=value, partition=0)
+    assert producer.flush(60) == 0
+    parts = fetched.read(span_of(broker, topic, 2), ("value",))
+    assert [found for part in parts for found in part.column("value").to_pylist()] == [value] * 2
+
+
+@pytest.mark.e2e
+def test_addresses_may_be_dead_or_have_a_protocol(broker: BrokerProcess, topic: str) -> None:
+    create_topic(broker.bootstrap, topic)
+    wanted = produce(broker.bootstrap, topic, 5)
+    words = f"127.0.0.1:1, PLAINTEXT://{broker.bootstrap},"
+    found = fetched.read(span_of(broker, topic, 5)._replace(bootstrap=words), COLUMNS)
+    assert records(found, topic) == wanted
+
+
+def limit_reading(broker: BrokerProcess) -> None:
+    """Set a quota for the pipeline's client."""
+    host, port = broker.bootstrap.split(":")
+    client = BlockingClient(host, int(port))
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="client-id", entity_name="kwire-pipeline")],
+        ops=[OpData(key="consumer_byte_rate", value=2000.0, remove=False)],
+    )
+    client.send(AlterClientQuotasRequest(entries=[entry], validate_only=False), 0)
+    assert client.receive_response().message().entries[0].error_code == 0
+    client.close()
+
+
+@pytest.mark.e2e
+def test_quota_delays_reading(
+    new_broker: Callable[..., BrokerProcess], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = new_broker({"quota.window.num": "2"})
+    create_topic(broker.bootstrap, topic)
+    wanted = produce(broker.bootstrap, topic, 300, batch_records=10)
+    limit_reading(broker)
+    waits: list[float] = []
+    monkeypatch.setattr(fetched, "WINDOW", 3000)
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda s: (waits.append(s), sleep(s)))
+    assert records(fetched.read(span_of(broker, topic, 100), COLUMNS), topic) == wanted[:100]
+    assert waits
+
+
+@pytest.mark.e2e
+def test_reading_goes_on_at_another_broker(
+    tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that leads, and that was named alone, is killed."""
+    monkeypatch.setattr(fetched, "WINDOW", 2000)
+    brokers = KwireCluster(tmp_path)
+    try:
+        every = brokers.start().bootstrap
+        admin = AdminClient({"bootstrap.servers": every})
+        admin.create_topics([NewTopic(topic, 1, 3, config={"retention.ms": "-1"})])[topic].result()
+        wanted = produce(every, topic, 200, batch_records=10)
+        (leader,) = brokers.leaders(0, topic)
+        with Cluster(brokers.brokers[leader].bootstrap) as cluster:
+            assert cluster.servers == cluster.bootstrap
+            cluster.partitions()
+            assert set(cluster.servers.split(",")) == set(every.split(","))
+            alone = Span(cluster.bootstrap, topic, 0, 0, 200, True)
+            later = alone._replace(bootstrap=cluster.servers)
+        batches = fetched.read(alone, COLUMNS)
+        first = next(batches)
+        brokers.brokers[leader].kill()
+        assert records([first, *batches], topic) == wanted
+        assert records(fetched.read(later, COLUMNS), topic) == wanted
+    finally:
+        brokers.stop()
+
+
+@pytest.mark.e2e
+@pytest.mark.jvm
+@pytest.mark.skipif(not LONG, reason="KWIRE_LONG=1 reads from Apache Kafka")
+@pytest.mark.parametrize("version", [KAFKA_3, KAFKA_4])
+def test_records_of_apache_kafka_are_read(
+    version: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched, "WINDOW", 3000)
+    with kafka_broker(version, tmp_path, config={"quota.window.num": "2"}) as broker:
+        create_topic(broker.bootstrap, topic, max_message_bytes="20000000")
+        wanted = produce(broker.bootstrap, topic, 60, batch_records=7)
+        wanted += produce(broker.bootstrap, topic, 40, transaction=True, batch_records=9)
+        produce(broker.bootstrap, topic, 30, transaction=False, batch_records=9)
+        wanted += produce(broker.bootstrap, topic, 300, batch_records=11)
+        with Cluster(broker.bootstrap) as cluster:
+            end = cluster.ends({topic: 1}, read_committed=True)[topic, 0]
+        assert records(fetched.read(span_of(broker, topic, end), COLUMNS), topic) == wanted
+        limit_reading(broker)
+        found = records(fetched.read(span_of(broker, topic, 101), COLUMNS), topic)
+        assert found == [r for r in wanted if r.offset < 101]
