@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -23,9 +23,21 @@ LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 #: Of the driver and of the broker.
 KILLS = int(os.environ.get("KWIRE_KILLS", "40" if LONG else "1"))
 SEED = int(os.environ.get("KWIRE_SEED", "0")) or random.randrange(1, 1 << 30)
+#: After this time no driver is started any more: a machine may be too busy for all of KILLS.
+KILL_S = float(os.environ.get("KWIRE_KILL_S", "inf"))
 #: Seconds in which a batch must come about on a slow machine that does other things, too. Spark gives up a stream whose Python
 #: process needs more than ten seconds to start, so on a very busy machine many attempts may be needed.
 PATIENCE_S = 240.0 if KILLS == 1 else 900.0
+
+
+def kills() -> Iterator[int]:
+    """Number the kills; ends after KILLS, or early after KILL_S, but not before the first."""
+    began = time.monotonic()
+    for number in range(1, KILLS + 1):
+        yield number
+        print(f", {time.monotonic() - began:.0f} s", flush=True)
+        if time.monotonic() - began > KILL_S:
+            break
 
 
 class Load:

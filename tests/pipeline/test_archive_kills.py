@@ -1,7 +1,7 @@
 """The archive and its tables while driver and broker are killed: each has each acknowledged record once.
 
-KWIRE_LONG=1 kills the driver 40 times, KWIRE_KILLS=N N times, and the broker twice as often; KWIRE_SEED=N chooses when. A line
-for each kill of the driver goes to standard output (`pytest -s`).
+KWIRE_LONG=1 kills the driver 40 times, KWIRE_KILLS=N N times, and the broker twice as often; KWIRE_SEED=N chooses when, and
+KWIRE_KILL_S=N starts no more drivers after N seconds. A line for each kill of the driver goes to standard output (`pytest -s`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kwire.pipeline.manifest import Archive
 
 from ..support.broker_process import BrokerProcess
 from .archive_model import archived, create_topic, digest
-from .killing import KILLS, SEED, Driver, Load
+from .killing import KILLS, SEED, Driver, Load, kills
 from .tables.table_model import BOTH, in_table, ranges_follow, ranges_of
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ def test_killed_driver_and_broker_leave_each_record_once(
     # One batch follows another, so that most kills meet one.
     busy = [*words, "--interval=100ms", "--max-offsets-per-trigger=2000"]
     places: Counter[str] = Counter()
-    began = time.monotonic()
     with Load(broker.bootstrap, topic, 3) as load:
-        for kill in range(KILLS):
+        for done in kills():
             driver = Driver(
                 [sys.executable, "-m", "kwire.server", "pipeline", "archive", *busy], connector, log
             )
@@ -79,14 +78,14 @@ def test_killed_driver_and_broker_leave_each_record_once(
             finally:
                 driver.kill()
             places[left_behind(path)] += 1
-            print(f"kill {kill + 1} at {time.monotonic() - began:.0f} s: {left_behind(path)}")
+            print(f"kill {done}: {left_behind(path)}", end="")
     options = make_parser("archive").parse_args(["archive", *words, "--once"])
     with Cluster(broker.bootstrap) as cluster:
         assert archive_topics(spark, cluster, options) == 0
     assert not load.failed
     found, wanted = archived(path), sorted(load.acknowledged)
     print(
-        f"seed {SEED}: {KILLS} kills of the driver ({dict(places)}) and {KILLS * BROKER_KILLS} of the broker, {len(wanted):,} records,"
+        f"seed {SEED}: {done} kills of the driver ({dict(places)}) and {done * BROKER_KILLS} of the broker, {len(wanted):,} records,"
         f" {commits(path)} commits, {len(Archive(path).files())} files, sha256 {digest(found)[:16]}"
     )
     assert len(found) == len({(r.partition, r.offset) for r in found}) == len(wanted)

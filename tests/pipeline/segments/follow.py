@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
@@ -13,6 +15,7 @@ from kwire.pipeline.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
@@ -23,6 +26,24 @@ def writer(spark: SparkSession, logs: str, topic: str, out: str, most: int) -> D
     )
     to = stream.writeStream.format("parquet").option("path", out)
     return to.option("checkpointLocation", f"{out}-checkpoint")
+
+
+def until_started(query: DataStreamWriter, work: Callable[[StreamingQuery], object]) -> None:
+    """Start a query and work with it; again if its Python process did not start.
+
+    Spark gives a Python process ten seconds to start, which is too little on a very busy machine.
+    """
+    while True:
+        started = query.start()
+        try:
+            work(started)
+            return
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+        finally:
+            with suppress(StreamingQueryException):
+                started.stop()
 
 
 def main() -> None:
@@ -36,13 +57,9 @@ def main() -> None:
     options = parser.parse_args()
     spark = start_session(options, "follow")
     query = writer(spark, options.logs, options.topic, options.out, options.most)
+    query = query.trigger(processingTime="100 milliseconds")
     while True:
-        try:
-            query.trigger(processingTime="100 milliseconds").start().awaitTermination()
-        except StreamingQueryException as error:
-            # Spark gives a Python process ten seconds to start, which is too little on a busy machine.
-            if "failed to connect back" not in str(error):
-                raise
+        until_started(query, lambda started: started.awaitTermination())
 
 
 if __name__ == "__main__":
