@@ -11,7 +11,9 @@ source.py   the source; Spark finds it in `pyspark_kwire`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -33,7 +35,8 @@ def register(spark: SparkSession) -> None:
 
     if spark not in _registered:
         _same_python(spark)
-        spark.dataSource.register(SegmentSource)
+        with _quick_start(spark):
+            spark.dataSource.register(SegmentSource)
         _registered.add(spark)
 
 
@@ -42,13 +45,34 @@ def _same_python(spark: SparkSession) -> None:
 
     By default Spark takes the first `python3` of PATH, which need not have kwire, nor even PySpark.
     """
-    import os
     import sys
 
     context = spark.sparkContext
     is_chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
     if (context.master or "").startswith("local") and not is_chosen:
         context.pythonExec = sys.executable
+
+
+@contextmanager
+def _quick_start(spark: SparkSession) -> Iterator[None]:
+    """Let processes on this machine for a source that is registered meanwhile run `process_start` first."""
+    from pathlib import Path
+
+    from .. import process_start
+
+    context = spark.sparkContext
+    if not (context.master or "").startswith("local"):
+        yield
+        return
+    before = dict(context.environment)
+    # Spark puts its own path before it, and that of this process after it.
+    context.environment["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(process_start.__file__).parent), *filter(None, [before.get("PYTHONPATH")])]
+    )
+    try:
+        yield
+    finally:
+        context.environment = before
 
 
 def read(

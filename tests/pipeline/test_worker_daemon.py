@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kwire.pipeline import process_start, segments
 from kwire.pipeline.worker_daemon import leave_archives, unpacked, without_archives
 
 if TYPE_CHECKING:
@@ -73,10 +75,39 @@ def test_workers_of_a_session_have_no_archive_of_pyspark_on_their_path(
     assert ".zip" not in file
 
 
+def test_process_of_a_streaming_query_takes_pyspark_from_its_folder(tmp_path: Path) -> None:
+    """The path of such a process: what Spark puts first, what a source that is registered asks for, and what is its user's."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    (tmp_path / "sitecustomize.py").write_text("print('mine, too')")
+    path = [*home.glob("python/lib/*.zip"), *home.glob("jars/spark-core_*.jar")]
+    path += [Path(process_start.__file__).parent, tmp_path]
+    code = "import sys, pyspark; print(pyspark.__file__); print(sys.path)"
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
+    )
+    mine, file, entries = said.stdout.splitlines()
+    assert (mine, file, said.stderr) == ("mine, too", pyspark.__file__, "")
+    assert "pyspark.zip" not in entries and "process_start" not in entries
+
+
+@pytest.mark.spark
+def test_only_a_source_is_registered_with_another_path(spark: SparkSession) -> None:
+    before = dict(spark.sparkContext.environment)
+    segments.register(spark)
+    assert spark.sparkContext.environment == before
+
+
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="for glibc")
 def test_memory_that_a_worker_frees_is_kept_for_its_next_batch() -> None:
     code = """
 import resource
+from kwire.pipeline import process_start, segments
 from kwire.pipeline.worker_daemon import keep_memory
 
 def faults():
