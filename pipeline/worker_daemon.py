@@ -3,8 +3,8 @@
 Before each task a worker discards what it has cached about the entries of its path. For a zip archive it then reads the whole
 table of contents again (in Python code since 3.10), for `pyspark.zip` once for each package imported from there: 100 ms and
 more. So PySpark is imported from its folder instead, and the jar that Spark puts on the path, which has no Python in it, is
-left out. After each task a worker collects garbage, but not what was imported before it was forked; so what most workers
-import is imported here. Memory that a worker frees is kept for its next batch.
+left out (`unpacked.py`). After each task a worker collects garbage, but not what was imported before it was forked; so what
+most workers import is imported here. Memory that a worker frees is kept for its next batch.
 """
 
 from __future__ import annotations
@@ -12,51 +12,14 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-ARCHIVE = ("python", "lib", "pyspark.zip")
-JAR = "spark-core_*.jar"
+from .unpacked import leave_archives
+
 #: The largest block that is kept, and how much free memory is.
 KEPT_BLOCK_BYTES, KEPT_BYTES = 32 << 20, 64 << 20
 #: Numbers of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-
-
-def unpacked(entry: str) -> str:
-    """The folder with the same PySpark as that archive; an entry without such a folder is returned unchanged."""
-    path = Path(entry)
-    if path.parts[-3:] == ARCHIVE:
-        home = path.parents[2]
-        if (home / "python" / "pyspark" / "daemon.py").exists():  # Spark as downloaded
-            return str(home / "python")
-        if home.name == "pyspark" and (home / "daemon.py").exists():  # PySpark as pip installs it
-            return str(home.parent)
-    return entry
-
-
-def without_archives(entries: Sequence[str]) -> list[str]:
-    """The path without PySpark's archive and Spark's jar, in the same order.
-
-    PySpark installed by pip is in a folder with other packages. That folder keeps its place, after what PYTHONPATH names.
-    """
-    found = []
-    for entry in entries:
-        folder = unpacked(entry)
-        if Path(entry).match(JAR) or (folder != entry and folder in entries):
-            continue
-        found.append(folder)
-    return found
-
-
-def leave_archives() -> None:
-    """Make this process, which Spark has forked elsewhere, find PySpark in its folder from now on."""
-    sys.path[:] = without_archives(sys.path)
-    for entry in [*sys.path_importer_cache]:
-        if "/".join(ARCHIVE) in entry or Path(entry).match(JAR):
-            del sys.path_importer_cache[entry]
 
 
 def keep_memory() -> None:

@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
-from kwire.pipeline.worker_daemon import leave_archives
+from kwire.pipeline.unpacked import leave_archives
 
 leave_archives()
 # The module of this name that would have been run otherwise; its name is ours now.

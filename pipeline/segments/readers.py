@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from ..worker_daemon import keep_memory, leave_archives
+from ..unpacked import leave_archives
+from ..worker_daemon import keep_memory
 from . import plan, tasks
 from .group import GroupProgress
 from .options import Options

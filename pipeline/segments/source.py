@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from ..worker_daemon import leave_archives
+from ..unpacked import leave_archives
 from . import admission
 from .options import Options, parse
 from .readers import FilteringReader, SegmentReader, SegmentStreamReader

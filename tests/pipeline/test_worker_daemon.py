@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kwire.pipeline import process_start, segments
-from kwire.pipeline.worker_daemon import leave_archives, unpacked, without_archives
+from kwire.pipeline.unpacked import leave_archives, unpacked, without_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

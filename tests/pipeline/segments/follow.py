@@ -41,6 +41,7 @@ def until_started(query: DataStreamWriter, work: Callable[[StreamingQuery], obje
         except StreamingQueryException as error:
             if "failed to connect back" not in str(error):
                 raise
+            print("its Python process did not start in time", flush=True)
         finally:
             with suppress(StreamingQueryException):
                 started.stop()
