@@ -45,6 +45,7 @@ class GroupSupport:
         self._places: dict[int, tuple[Endpoint, ...]] = {}
         self.unknown: set[int] = set()
         self.without: set[int] = set()
+        self._refused = False
 
     @property
     def refusal(self) -> Refusal | None:
@@ -75,6 +76,7 @@ class GroupSupport:
         self._places = places
         self.unknown = (self.unknown | new) & places.keys()
         self.without = (self.without - new) & places.keys()
+        self._tell_if_served()
         self.close()
         if self.unknown:
             self._reading = asyncio.get_running_loop().create_task(
@@ -96,11 +98,18 @@ class GroupSupport:
                 }
                 if without:
                     self.without |= without
+                    self._refused = True
                     logger.info("%s", self._reason())
             if self.unknown:
                 await asyncio.sleep(AGAIN_S)
         if not self.without:
+            self._tell_if_served()
             self._supported()
+
+    def _tell_if_served(self) -> None:
+        if self._refused and self.refusal is None:
+            self._refused = False
+            logger.info("Consumer groups and share groups are served again: all brokers are kwire.")
 
     def close(self) -> None:
         """Read nothing any more."""

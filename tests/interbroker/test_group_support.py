@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
 import pytest
@@ -54,7 +55,9 @@ async def follow(support: GroupSupport, *brokers: BrokerRegistration) -> None:
         await asyncio.sleep(0)
 
 
-def test_groups_are_served_while_all_brokers_are_kwire() -> None:
+def test_groups_are_served_while_all_brokers_are_kwire(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
     async def test() -> None:
         registrations = Registrations(1, 2)
         told: list[str] = []
@@ -69,8 +72,10 @@ def test_groups_are_served_while_all_brokers_are_kwire() -> None:
         assert error_of(support) is ErrorCode.UNSUPPORTED_VERSION
         assert support.refusal is not None and "broker 3:" in (support.refusal.message or "")
         assert registrations.asked[-1] == [3]
+        assert caplog.messages == [support.refusal.message]
         await follow(support, broker(1), broker(2))
         assert support.refusal is None
+        assert "are served again" in caplog.messages[1]
         support.close()
 
     asyncio.run(test())
