@@ -166,6 +166,22 @@ def text_of(resource: tuple[int, str]) -> str:
     return f"{word.replace('_', ' ')} {name}"
 
 
+def check_row(row: Any, resource: tuple[int, str]) -> None:
+    """Errors: CommandError for an error of a row, with what it means if a broker does not know such resources."""
+    kind, message = resource[0], row.error_message
+    unknown = (
+        f"Unknown resource type {kind}",
+        "This most likely occurs because of a request being",
+    )
+    if kind in (GROUP, CLIENT_METRICS) and str(message).startswith(unknown):
+        things = "groups" if kind == GROUP else "client metrics"
+        message = (
+            f"brokers with ZooKeeper have no configs of {things}; those with the embedded store have,"
+            " and Apache Kafka 4"
+        )
+    check(row.error_code, message, text_of(resource))
+
+
 def described(brokers: Brokers, resource: tuple[int, str], keys: Sequence[str]) -> Any:
     """A row of DescribeConfigs; without keys, it has all. Errors: UsageError, Unavailable."""
     kind, name = resource
@@ -183,7 +199,7 @@ def describe(brokers: Brokers, options: Namespace) -> int:
     """Print configs."""
     resource = entity(options)
     row = described(brokers, resource, options.keys)
-    check(row.error_code, row.error_message, text_of(resource))
+    check_row(row, resource)
     rows = []
     for each in sorted(row.configs, key=lambda config: str(config.name)):
         source = SOURCES.get(each.config_source, "unknown")
@@ -267,6 +283,5 @@ def change(brokers: Brokers, options: Namespace, changes: list[tuple[str, int, A
         ],
         validate_only=options.dry_run,
     )
-    row = brokers.ask(request, broker_for(resource)).responses[0]
-    check(row.error_code, row.error_message, text_of(resource))
+    check_row(brokers.ask(request, broker_for(resource)).responses[0], resource)
     return 0

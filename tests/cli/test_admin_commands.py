@@ -265,6 +265,9 @@ def test_partitions_are_moved(
         "reassign", "generate", "t", "--brokers", "7", code=1
     )
     assert "name the file" in run("reassign", "verify", code=2)
+    for verb, *words in (("describe",), ("alter", "share.isolation.level=read_committed")):
+        said = run("configs", verb, "--group", "g", *words, code=1)
+        assert "brokers with ZooKeeper have no configs of groups" in said
     kafka_cluster.topic("wide", replication_factor=3)
     kafka_cluster.wait_for(lambda: kafka_cluster.in_sync("wide") == (1, 2, 3))
     kafka_cluster.kill(3)
