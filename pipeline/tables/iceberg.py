@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,16 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+
+
+def is_elsewhere(one: str, other: str) -> bool:
+    """Whether two places of this machine's are different ones; of others, catalogs may write the same place in several ways."""
+    if not (one.startswith("file:") and other.startswith("file:")):
+        return False
+    first, second = (
+        Path("/" + place.removeprefix("file:").lstrip("/")).resolve() for place in (one, other)
+    )
+    return first != second
 
 
 class Iceberg:
@@ -75,10 +86,21 @@ class Iceberg:
                 return False
             self._create()
             self._table = self._catalog.load_table(self._identifier)
+        except FileNotFoundError as error:
+            raise self._moved(str(error).partition("'")[2].partition("'")[0]) from error
+        if is_elsewhere(self._table.location(), self._location):
+            raise self._moved(self._table.location())
         if self._table.properties.get(TableProperties.COMMIT_NUM_RETRIES) != "0":
             with self._table.transaction() as work:
                 work.set_properties({TableProperties.COMMIT_NUM_RETRIES: "0"})
         return True
+
+    def _moved(self, place: str) -> Problem:
+        return Problem(
+            f"the table {self.name} is not in {self._root.removeprefix('file://')}, but, by its catalog, at {place}: Iceberg's tables"
+            " cannot be moved or copied with an archive; remove _catalog.db, _iceberg and _tables/ids of the copy, and the next run"
+            " makes the table anew"
+        )
 
     def _create(self) -> None:
         with suppress(NamespaceAlreadyExistsError):

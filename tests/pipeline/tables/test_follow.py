@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -220,6 +221,28 @@ def test_a_topic_has_one_iceberg_table(tmp_path: Path) -> None:
     Path(str(refused.value).split("remove ")[1]).unlink()
     follow(tmp_path, "iceberg")
     assert in_table(tmp_path, "iceberg") == archived(tmp_path)
+
+
+@pytest.mark.parametrize("how", [shutil.move, shutil.copytree])
+def test_iceberg_tables_of_an_archive_elsewhere_are_made_anew(
+    tmp_path: Path, how: Callable[[Path, Path], object]
+) -> None:
+    """They name their files by absolute paths; those of a copy would write among those of the original."""
+    add_batch(tmp_path / "a", 10, values=[b'{"id": 1}'])
+    follow(tmp_path / "a", value_schemas=["id INT"])
+    how(tmp_path / "a", tmp_path / "b")
+    add_batch(tmp_path / "b", 5, batch=1)
+    with pytest.raises(Problem, match="_iceberg and _tables/ids of the copy"):
+        follow(tmp_path / "b", value_schemas=["id INT"])
+    (tmp_path / "b" / "_catalog.db").unlink()
+    for folder in ("_iceberg", "_tables/ids"):
+        shutil.rmtree(tmp_path / "b" / folder)
+    follow(tmp_path / "b", value_schemas=["id INT"])
+    for format in BOTH:
+        assert in_table(tmp_path / "b", format) == archived(tmp_path / "b")
+    # A link to the place is the place.
+    (tmp_path / "c").symlink_to("b")
+    assert follow(tmp_path / "c", "iceberg") == 0
 
 
 def test_files_of_log_directories_have_the_columns_of_tables() -> None:
