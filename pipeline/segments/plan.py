@@ -106,10 +106,25 @@ def _real(log: PartitionLog, offset: int, options: Options) -> int:
     return latest(log, options) if offset == LATEST else offset
 
 
+def _check_begin(logs: Logs, until: Offsets, options: Options) -> None:
+    """Raises SegmentError for an offset to begin at that is behind the end: reading nothing would hide the mistake."""
+    if options.start.by_time or not options.fail_on_data_loss:
+        return
+    ends_named = {place for place, _ in options.end.named}
+    for place, offset in options.start.named:
+        end = until[place] if place in ends_named else logs[place].high_watermark
+        if offset > end:
+            raise SegmentError(
+                f"{logs[place]}: starting offset {offset} is after ending offset {end} "
+                "(failOnDataLoss=false reads what is there)"
+            )
+
+
 def slices(options: Options, pushed: Pushed) -> list[Slice]:
     """What a batch query reads. Errors: SegmentError."""
     logs = find(options)
     begins, until = starts(logs, options), ends(logs, options)
+    _check_begin(logs, until, options)
     for place, log in logs.items():
         topic, partition = place
         is_asked = (pushed.topics is None or topic in pushed.topics) and (

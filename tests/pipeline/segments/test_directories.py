@@ -13,11 +13,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kwire.pipeline import segments
+from kwire.pipeline.segments import plan
 from kwire.pipeline.segments.damage import Damage
 from kwire.pipeline.segments.errors import SegmentError
 from kwire.pipeline.segments.files import found_again
 from kwire.pipeline.segments.group import GroupProgress
 from kwire.pipeline.segments.options import parse
+from kwire.pipeline.segments.pushdown import Pushed
 from kwire.pipeline.segments.stream import Follower
 from kwire.records.compression import Codec
 from server.log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, write_offsets
@@ -345,6 +347,19 @@ def test_a_wrong_option_is_named(tmp_path: Path, option: str, text: str, message
             **{} if option == "path" else {option: text},
         )
     assert message in str(refused.value)
+
+
+def test_query_that_begins_behind_its_end_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    begin = {"path": str(tmp_path), "startingOffsets": '{"topic":{"0":500}}'}
+    with pytest.raises(SegmentError, match="starting offset 500 is after ending offset 120"):
+        plan.slices(parse(begin), Pushed())
+    assert plan.slices(parse({**begin, "failOnDataLoss": "false"}), Pushed()) == []
+    at_the_end = '{"topic":{"0":120}}'
+    assert plan.slices(parse({**begin, "startingOffsets": at_the_end}), Pushed()) == []
+    with pytest.raises(SegmentError, match="starting offset 120 is after ending offset 7"):
+        ends = {"startingOffsets": at_the_end, "endingOffsets": '{"topic":{"0":7}}'}
+        plan.slices(parse({**begin, **ends}), Pushed())
 
 
 def test_sparks_processes_run_the_python_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
