@@ -107,7 +107,7 @@ def files_of(path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
 
 def dump(path: Path, options: Namespace) -> int:
     """Print a file."""
-    from ..log.dump import UnknownFile, dump_file
+    from ..log.dump import METADATA_BOOTSTRAP, UnknownFile, dump_file
     from ..log.log_directory import parse_directory_name
     from .stored_records import decoder_of
 
@@ -115,6 +115,8 @@ def dump(path: Path, options: Namespace) -> int:
     if topic is None and not options.raw:
         tp = parse_directory_name(path.absolute().parent.name)
         topic = None if tp is None else tp.topic
+        if path.name == METADATA_BOOTSTRAP:
+            topic = CLUSTER_METADATA_TOPIC
     try:
         path.stat()
         dump_file(str(path), not options.batches_only, sys.stdout, text_of=decoder_of(topic))

@@ -30,6 +30,10 @@ SHOWN_BYTES = 2000
 """The longest part of a key or value that is shown."""
 
 
+METADATA_BOOTSTRAP = "bootstrap.checkpoint"
+"""What a log directory was formatted with: the first records of a KRaft cluster's metadata."""
+
+
 TextOf = Callable[[Record], str | None]
 
 
@@ -52,7 +56,7 @@ def dump_file(
     layer = layer or FileLayer()
     name = _plain_name(path)
     snapshot = metadata_snapshot(name)
-    if not name.endswith(".log") and snapshot is None:
+    if not name.endswith(".log") and name != METADATA_BOOTSTRAP and snapshot is None:
         dump = _dumper(name, path)
         data = layer.read_file(path)
         out.write(f"Dumping {path}\n")
@@ -62,11 +66,14 @@ def dump_file(
             out.write(f"{path} is damaged: {e}\n")
         return
     file = layer.open_read_only(path)
-    base_offset = _base_offset(name.replace("-", "."), path)
+    is_bootstrap = name == METADATA_BOOTSTRAP
+    base_offset = 0 if is_bootstrap else _base_offset(name.replace("-", "."), path)
     segment = LogSegment(layer, os.path.dirname(path), base_offset, file.size(), created_ms=0)
     segment.log = file
     out.write(f"Dumping {path}\n")
-    if snapshot is None:
+    if is_bootstrap:
+        out.write("KRaft bootstrap snapshot\n")
+    elif snapshot is None:
         out.write(f"Log starting offset: {base_offset}\n")
     else:
         out.write(f"Snapshot end offset: {snapshot[0]}, epoch: {snapshot[1]}\n")
@@ -79,7 +86,7 @@ def expect_known(path: str) -> None:
     name = _plain_name(path)
     if name.endswith(".log"):
         _base_offset(name, path)
-    elif metadata_snapshot(name) is None:
+    elif name != METADATA_BOOTSTRAP and metadata_snapshot(name) is None:
         _dumper(name, path)
 
 

@@ -178,6 +178,20 @@ def test_metadata_in_another_directory_is_decoded_when_told(
         assert '"type":"TOPIC_RECORD","version":0,"data":{"name":"plain"' in capsys.readouterr().out
 
 
+def test_what_a_directory_was_formatted_with_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by Apache Kafka 4.3.0's tool."""
+    path = tmp_path / "bootstrap.checkpoint"
+    path.write_bytes(
+        (KRAFT / "__cluster_metadata-0" / f"{37:020d}-0000000001.checkpoint").read_bytes()
+    )
+    assert main(["dump-log", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"Dumping {path}", "KRaft bootstrap snapshot"]
+    assert any('"type":"TOPIC_RECORD"' in line for line in lines)
+
+
 def test_unknown_metadata_record_is_shown_as_bytes() -> None:
     decoder = decoder_of("__cluster_metadata")
     assert decoder is not None
