@@ -48,7 +48,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what a line is: a value (default), or a JSON object as `kwire consume -f json` prints it",
     )
     parser.add_argument(
-        "-K", "--key-separator", metavar="TEXT", help="separates key and value in a line"
+        "-K",
+        "--key-separator",
+        metavar="TEXT",
+        type=lambda text: text.replace(r"\t", "\t"),
+        help=r"separates key and value in a line; \t is a tab",
     )
     parser.add_argument(
         "-k", "--key", metavar="TEXT", help="key of every record that has none of its own"

@@ -90,6 +90,15 @@ def test_keys_go_where_other_clients_send_them(kafka: Any, tmp_path: Path) -> No
         assert all(partition_of(key, 7) == number for key in mine)
 
 
+def test_tab_between_key_and_value_may_be_written_with_a_backslash(
+    kafka: Any, tmp_path: Path
+) -> None:
+    kafka.topic("t")
+    assert produce(kafka, tmp_path, b"k\tv", "t", "-K", r"\t") == 0
+    (record,) = kafka.consume("t")
+    assert (record.key, record.value) == (b"k", b"v")
+
+
 @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT"])
 @pytest.mark.parametrize("after", [False, True])
 def test_batch_that_is_sent_again_is_stored_once(
