@@ -155,10 +155,12 @@ def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[
         log = logs.get(place)
         first = start.get(place)
         if log is None:
-            if (first is None or first < until) and options.fail_on_data_loss:
+            # Where nothing was planned, there may still have been records behind what was read: nobody knows any more.
+            if options.fail_on_data_loss:
+                upto = "on" if first == until else f"to {until}"
                 raise SegmentError(
-                    f"topic {place[0]} partition {place[1]} is gone; its offsets {first or 0} to {until} "
-                    "were not read (failOnDataLoss=false continues without them)"
+                    f"topic {place[0]} partition {place[1]} is gone; its records from offset {first or 0} {upto} were not read"
+                    " (failOnDataLoss=false continues without it)"
                 )
             continue
         if first is None:

@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 
 from ..unpacked import leave_archives
 from . import admission
-from .options import Options, parse
+from .errors import SegmentError
+from .options import LATEST, Bound, Options, parse
 from .readers import FilteringReader, SegmentReader, SegmentStreamReader
 from .schemas import checked, default_schema
 
@@ -41,6 +42,8 @@ class SegmentSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._parsed()
+        if options.end != Bound(LATEST):
+            raise SegmentError("a stream has no end: endingOffsets and the like are for batches")
         columns = checked(schema, options)
         if admission.IS_SUPPORTED:
             return admission.AdmittingStreamReader(options, columns)

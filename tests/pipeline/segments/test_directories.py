@@ -20,6 +20,7 @@ from kwire.pipeline.segments.files import found_again
 from kwire.pipeline.segments.group import GroupProgress
 from kwire.pipeline.segments.options import parse
 from kwire.pipeline.segments.pushdown import Pushed
+from kwire.pipeline.segments.source import SegmentSource
 from kwire.pipeline.segments.stream import Follower
 from kwire.records.compression import Codec
 from server.log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, write_offsets
@@ -347,6 +348,33 @@ def test_a_wrong_option_is_named(tmp_path: Path, option: str, text: str, message
             **{} if option == "path" else {option: text},
         )
     assert message in str(refused.value)
+
+
+def test_stream_notices_a_partition_that_is_gone(tmp_path: Path) -> None:
+    """What it had behind the last offset that was read is unknown, but would be missing without a word."""
+    filled(tmp_path)
+    given = {"path": str(tmp_path), "subscribePattern": "t.*"}
+    follower = Follower(parse(given))
+    everything = follower.latest()
+    assert follower.slices(follower.initial(), everything)
+    shutil.rmtree(tmp_path / str(TP))
+    later = follower.latest()
+    assert later == everything
+    with pytest.raises(SegmentError, match="is gone; its records from offset 120 on were not read"):
+        follower.slices(everything, later)
+    with pytest.raises(SegmentError, match="is gone; its records from offset 0 to 120 were not"):
+        follower.slices({}, later)
+    careless = Follower(parse({**given, "failOnDataLoss": "false"}))
+    assert careless.slices(everything, later) == []
+
+
+@pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp"])
+def test_stream_with_an_end_is_refused(tmp_path: Path, option: str) -> None:
+    filled(tmp_path)
+    given = {"path": str(tmp_path), "topics": "topic", option: '{"topic":{"0":7}}'}
+    source = SegmentSource(given)
+    with pytest.raises(SegmentError, match="a stream has no end"):
+        source.streamReader(source.schema())
 
 
 def test_query_that_begins_behind_its_end_is_refused(tmp_path: Path) -> None:
