@@ -472,7 +472,11 @@ def share_offsets(broker: Secured, ended: threading.Event) -> int:
         group = f"{GROUPS}moved-{number % 100}"
         return [
             (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, {"group_id": group, "topics": topics}),
-            (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, {"groups": [{"group_id": group}]}),
+            (
+                ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+                1,
+                {"groups": [{"group_id": group, "topics": None}]},
+            ),
             (
                 ApiKey.DELETE_SHARE_GROUP_OFFSETS,
                 0,

@@ -279,8 +279,16 @@ class ShareGroupRequests:
         }
         if failed:
             await self._runtime.turns.run(_with_failures(response, failed), group_id)
-        else:
-            self._made(partition, group_id, outcomes)
+        elif not isinstance(self._runtime.shard(partition), ErrorCode):
+            # Who asks next is told of them.
+            made = self._runtime.run(
+                partition,
+                lambda shard, token, now_ms: shard.share.states_made(
+                    group_id, outcomes, now_ms, token
+                ),
+            )
+            if isinstance(made, Awaitable):
+                await made
         return response
 
     async def delete_offsets(self, group_id: str, names: Sequence[str]) -> OffsetsDeleted:

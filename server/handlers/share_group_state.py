@@ -268,6 +268,7 @@ def _deleted(rows: list[StateOutcome]) -> Steps[deleting.DeleteShareGroupStateRe
 def _read(rows: list[StateRead]) -> Steps[reading.ReadShareGroupStateResponse]:
     batches = []
     for row in rows:
+        yield
         made = yield from each_in_steps(
             lambda batch: reading.StateBatch(**batch._asdict()), row.state_batches
         )

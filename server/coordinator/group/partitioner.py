@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from struct import iter_unpack
+from operator import mul
+from struct import unpack
+
+#: Names are hashed by so many UTF-16 code units at a time: names of 32 KB take a millisecond.
+BLOCK = 1024
+_POWERS = [pow(31, BLOCK - 1 - place, 1 << 32) for place in range(BLOCK)]
+
+#: Longer names are not remembered; nobody but an attacker has many of them.
+MOST_REMEMBERED = 256
 
 
 def java_string_hash(text: str) -> int:
     """Return Java's String.hashCode: signed 32 bit, over UTF-16 code units."""
     value = 0
-    for (unit,) in iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")):
-        value = (31 * value + unit) & 0xFFFFFFFF
+    data = text.encode("utf-16-be", "surrogatepass")
+    for begin in range(0, len(data), 2 * BLOCK):
+        part = data[begin : begin + 2 * BLOCK]
+        count = len(part) // 2
+        units = unpack(f">{count}H", part)
+        value = value * pow(31, count, 1 << 32) + sum(map(mul, units, _POWERS[BLOCK - count :]))
+        value &= 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-@lru_cache(maxsize=4096)
 def partition_for(key: str, partitions: int) -> int:
     """Return the partition that holds a group (or, with its topic's count, a transactional id).
 
     Source: GroupMetadataManager.partitionFor; Utils.abs maps the smallest number to 0.
     """
+    if len(key) > MOST_REMEMBERED:
+        return _partition_for(key, partitions)
+    return _remembered(key, partitions)
+
+
+def _partition_for(key: str, partitions: int) -> int:
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions
+
+
+_remembered = lru_cache(maxsize=4096)(_partition_for)

@@ -136,16 +136,21 @@ class ShareGroups(GroupMachine[Draft]):
     # What share coordinators have answered
 
     def states_made(
-        self, group_id: str, outcomes: Sequence[StateOutcome], now_ms: int
-    ) -> Result[Any]:
+        self,
+        group_id: str,
+        outcomes: Sequence[StateOutcome],
+        now_ms: int,
+        token: int | None = None,
+    ) -> Result[ErrorCode]:
         """Write down which share partitions have a state now; if one of them has failed, none counts."""
-        out: Result[Any] = Result()
+        out: Result[ErrorCode] = Result()
         partitions: dict[bytes, set[int]] = {}
         for row in outcomes:
             partitions.setdefault(row.topic_id, set()).add(row.partition)
         failed = next((row for row in outcomes if row.error_code is not ErrorCode.NONE), None)
 
         def run(near: Surroundings, draft: Draft) -> None:
+            draft.answer = ErrorCode.NONE
             group = self.existing(group_id)
             if failed is None:
                 states.initialized(near, group, partitions, draft)
@@ -159,7 +164,8 @@ class ShareGroups(GroupMachine[Draft]):
             states.not_initialized(near, group, partitions, draft)
 
         if partitions:
-            self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+            answer = Operation(group_id, token, run, lambda refusal: refusal.error)
+            self.perform(answer, now_ms, out)
         return out
 
     # Offsets
