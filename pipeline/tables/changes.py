@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from ..manifest import Archive, ArchiveFile, Entry
 from ..problems import Problem
 
+#: What Python's datetime knows, from the first of these to before the second.
+_YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
+
 #: Offsets of a topic's partitions by number, as text, because JSON has no other keys.
 Numbers = dict[str, int]
 
@@ -194,3 +197,8 @@ def _state(archive: Archive, topic: str, entries: Collection[Entry], known: Stat
         lost,
         archive.topic_ids().get(topic),
     )
+
+
+def is_near(file: ArchiveFile) -> bool:
+    """Whether all times are in the years 1 to 9999, which is what Python's datetime knows."""
+    return file.first_timestamp_ms >= _YEAR_1_MS and file.last_timestamp_ms < _YEAR_10000_MS

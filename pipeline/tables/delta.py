@@ -11,18 +11,22 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ..problems import Problem
-from .changes import COMMIT, OFFSETS, RANGES, STATE, Added, Change, State
+from .changes import COMMIT, OFFSETS, RANGES, STATE, Added, Change, State, is_near
 from .tables import Conflict, Snapshot, TableFile
 
 #: The application id of our transactions.
 APPLICATION = "kwire-archive"
+_HOUR = re.compile(r"(?:^|/)date=([^/]+)/hour=(\d+)/")
+_NEAR_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _DAY = re.compile(r"(?:^|/)date=([^/]+)/")
 
 
@@ -129,7 +133,12 @@ class Delta:
 
     def described(self) -> Iterator[TableFile]:
         """See Table."""
-        for row in self._actions().to_pylist():
+        actions = self._actions()
+        # Not the day, which may be one that Python does not know.
+        days = [name for name in actions.column_names if name.startswith("partition.")]
+        for row in actions.drop_columns(
+            [name for name in days if name.endswith("date")]
+        ).to_pylist():
             stats = [
                 row.get(f"{end}.{name}")
                 for name in ("partition", "offset")
@@ -147,7 +156,7 @@ class Delta:
                 row["size_bytes"],
                 (partition, last_partition),
                 (first, last),
-                (_ms(times[0]), _ms(times[1])),
+                (_ms(times[0]), _ms(times[1])) if None not in times else _hour(row["path"]),
             )
 
     def commit(self, change: Change) -> None:
@@ -185,18 +194,20 @@ class Delta:
     def _added(self, one: Added, change: Change) -> AddAction:
         partition, file = one
         ends = {
-            "minValues": (file.first_offset, file.first_timestamp_ms),
-            "maxValues": (file.last_offset, file.last_timestamp_ms),
+            "minValues": (partition, file.first_offset, file.first_timestamp_ms),
+            "maxValues": (partition, file.last_offset, file.last_timestamp_ms),
         }
         names = self._names
-        statistics = {
+        statistics: dict[str, object] = {
             "numRecords": file.rows,
-            **{
-                end: dict(zip(names, (partition, offset, _iso(stamp)), strict=True))
-                for end, (offset, stamp) in ends.items()
-            },
             "nullCount": dict.fromkeys(names, 0),
         }
+        for end, (number, offset, stamp) in ends.items():
+            bounds: dict[str, object] = dict(zip(names, (number, offset), strict=False))
+            # Other years are left out, since not every reader can parse them.
+            if is_near(file):
+                bounds[names[2]] = _iso(stamp)
+            statistics[end] = bounds
         return AddAction(
             path=file.path.removeprefix(f"{self._folder}/"),
             size=file.size,
@@ -240,10 +251,21 @@ def _same(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(kinds[0] == kinds[1])
 
 
-def _day(path: str) -> str:
+def _day(path: str) -> str | None:
+    """The day in a file's path; None for years that not every reader can parse."""
     found = _DAY.search(path)
     assert found is not None, path
-    return found[1]
+    return found[1] if _NEAR_DAY.fullmatch(found[1]) else None
+
+
+def _hour(path: str) -> tuple[int | None, int | None]:
+    """The first and the last millisecond of the hour in a file's path; None if there is none."""
+    found = _HOUR.search(path)
+    if found is None:
+        return None, None
+    day, hour = unquote(found[1]), int(found[2])
+    first = (int(np.datetime64(day, "D").astype(np.int64)) * 24 + hour) * 3_600_000
+    return first, first + 3_600_000 - 1
 
 
 def _iso(ms: int) -> str:

@@ -24,7 +24,6 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import TableProperties, Transaction
@@ -32,7 +31,8 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import PrimitiveType
 
 from ..problems import Problem
-from .changes import COMMIT, OFFSETS, RANGES, STATE, Change, State
+from .changes import COMMIT, OFFSETS, RANGES, STATE, Change, State, is_near
+from .far_times import data_file
 from .tables import Conflict, Snapshot, TableFile
 
 #: pyiceberg tries again by itself after another's commit, but then that one may have added the same files.
@@ -194,11 +194,7 @@ class Iceberg:
                 if change.removed:
                     self._replace(work, change)
                 elif change.added:
-                    work.add_files(
-                        [self._location_of(one.file.path) for one in change.added],
-                        snapshot_properties=change.properties(),
-                        check_duplicate_files=False,
-                    )
+                    self._add(work, change)
         except CommitFailedException as error:
             raise Conflict(f"the table {self.name}: {error}") from error
         except CommitStateUnknownException as error:
@@ -210,6 +206,20 @@ class Iceberg:
     def _location_of(self, path: str) -> str:
         return f"{self._root}/{path}"
 
+    def _add(self, work: Transaction, change: Change) -> None:
+        paths = [self._location_of(one.file.path) for one in change.added]
+        properties = change.properties()
+        if all(is_near(one.file) for one in change.added):
+            work.add_files(paths, snapshot_properties=properties, check_duplicate_files=False)
+            return
+        # As `add_files` does: the mapping tells which column of a file is which.
+        names = work.table_metadata.schema().name_mapping.model_dump_json()
+        if work.table_metadata.name_mapping() is None:
+            work.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
+        with work.update_snapshot(snapshot_properties=properties).fast_append() as files:
+            for path in paths:
+                files.append_data_file(data_file(self._there.io, work.table_metadata, path))
+
     def _replace(self, work: Transaction, change: Change) -> None:
         old = {self._path(file): file for file in self._data_files()}
         with work.update_snapshot(snapshot_properties=change.properties()).overwrite() as files:
@@ -217,9 +227,7 @@ class Iceberg:
                 files.delete_data_file(old[path])
             for one in change.added:
                 location = self._location_of(one.file.path)
-                files.append_data_file(
-                    parquet_file_to_data_file(self._there.io, work.table_metadata, location)
-                )
+                files.append_data_file(data_file(self._there.io, work.table_metadata, location))
 
     def snapshots(self) -> list[Snapshot]:
         """See Table."""

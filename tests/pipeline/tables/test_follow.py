@@ -10,11 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from kwire.pipeline import archive_slices
+from kwire.pipeline.archive_files import folders_of
 from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.tables.changes import OFFSETS, RANGES, change
+from kwire.pipeline.tables.content import TableContent
 from kwire.pipeline.tables.follower import Follower
 from kwire.pipeline.tables.place import Place, raw_schema
 from kwire.pipeline.tables.tables import Conflict, Table
@@ -248,3 +251,58 @@ def test_iceberg_tables_of_an_archive_elsewhere_are_made_anew(
 def test_files_of_log_directories_have_the_columns_of_tables() -> None:
     """Those are written without Spark, and a table takes only what fits its own columns."""
     assert archive_slices._SCHEMA.equals(raw_schema())
+
+
+@pytest.mark.parametrize(
+    "far_ms", [253_402_300_800_000, EVENING_MS * 1000, 9_223_372_036_854_775, -(1 << 46)]
+)
+def test_times_that_python_does_not_know_do_not_stop_a_table(
+    tmp_path: Path, format: str, far_ms: int
+) -> None:
+    """Producers that count microseconds or nanoseconds are in the year 58,000, or at the end of what Spark counts."""
+    add_batch(tmp_path, 10)
+    follow(tmp_path, format)
+    archive = Archive(tmp_path)
+    hour = far_ms // 3_600_000
+    columns = {name: pa.array([None], kind) for name, kind in _kinds().items()}
+    columns |= {
+        "partition": pa.array([0], pa.int32()),
+        "offset": pa.array([10], pa.int64()),
+        "timestamp": pa.array([far_ms * 1000], pa.int64()).cast(_kinds()["timestamp"]),
+    }
+    name = f"topic=orders/{folders_of(hour)}/orders-0-{10:020d}-{10:020d}-b1.parquet"
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns, schema=raw_schema()), file)
+    far = ArchiveFile(name, 1, file.stat().st_size, 10, 10, far_ms, far_ms)
+    archive.commit_batch([Entry("orders", 0, 10, 10, 1, (far,))], 1)
+    assert follow(tmp_path, format) == 1
+    add_batch(tmp_path, 5, batch=2)
+    assert follow(tmp_path, format) == 1
+    content = TableContent(archive, format, None, options_of())
+    files = {file.path: file for entry in content.entries() for file in entry.files}
+    assert files.keys() == {
+        file.path for entry in Archive(tmp_path).entries() for file in entry.files
+    }
+    found = files[name]
+    assert found.first_timestamp_ms <= far_ms <= found.last_timestamp_ms
+    if format == "delta":
+        table = pa.table(
+            DeltaTable(tmp_path / "topic=orders").to_pyarrow_table(columns=["offset", "timestamp"])
+        )
+    else:
+        place = Place(archive, options_of())
+        table = place.catalog().load_table(("kwire", "orders")).scan().to_arrow()
+        place.close()
+    stamps = dict(
+        zip(
+            *(table.column(n).cast(pa.int64()).to_pylist() for n in ("offset", "timestamp")),
+            strict=True,
+        )
+    )
+    assert len(stamps) == 16
+    assert stamps[10] == far_ms * 1000
+
+
+def _kinds() -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in raw_schema()}
