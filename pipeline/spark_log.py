@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,9 @@ class SparkLog:
     def __init__(self, job: str, asked: str | None) -> None:
         self._is_own = asked is None
         if asked is None:
-            asked = str(Path(tempfile.gettempdir()) / f"kwire-{job}-{os.getpid()}.log")
+            # With the time, because another process may have had this number, and its log may have been kept.
+            now = time.strftime("%Y%m%dT%H%M%S")
+            asked = str(Path(tempfile.gettempdir()) / f"kwire-{job}-{now}-{os.getpid()}.log")
         self.path = None if asked == STANDARD_ERROR else Path(asked).absolute()
         self._handler: logging.Handler | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline import main as module
+from kwire.pipeline import spark_log
 from kwire.pipeline.main import JOBS, main
 from kwire.pipeline.problems import Problem, explain_start
 from kwire.pipeline.spark_log import SparkLog, output_in
@@ -137,6 +139,20 @@ def test_error_nobody_knows_shows_its_traceback_only_if_asked_to(
     assert "Traceback" in next(tmp_path.iterdir()).read_text()
     assert main(["audit", "--spark-log=-"]) == 1
     assert "Traceback" in capfd.readouterr().err
+
+
+def test_log_of_an_earlier_process_with_the_same_number_is_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"kwire-audit-{os.getpid()}.log").write_text("of another process")
+    first = SparkLog("audit", None)
+    first.add(ValueError("kept"))
+    monkeypatch.setattr(spark_log.time, "strftime", lambda _: "later")
+    second = SparkLog("audit", None)
+    assert second.kept() is None
+    second.discard()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_log_on_standard_error_has_no_file() -> None:
