@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from types import TracebackType
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -53,8 +55,10 @@ class Cluster:
             "log_level": 0,
             **dict(properties),
         }
+        self._refusal = ""
         try:
-            self._admin = AdminClient(self._settings, logger=silent())
+            noting: dict[str, Any] = {**self._settings, "error_cb": self._note}
+            self._admin = AdminClient(noting, logger=silent())
         except KafkaException as error:
             # No broker has been asked yet, so a setting's name or value is wrong.
             raise WrongCall(f"--client-property: {error.args[0].str()}") from error
@@ -74,6 +78,12 @@ class Cluster:
         while self._committers:
             self._committers.popitem()[1].close()
 
+    def _note(self, error: KafkaError) -> None:
+        """Keep why a login or a certificate is refused, which the call that waits for it does not say."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            text = re.sub(r"^\w+://\S+: | \(after \d+ms in state \w+\)$", "", error.str())
+            self._refusal = text
+
     def settings(self, **more: str | int | float | bool) -> dict[str, str | int | float | bool]:
         """Settings for a client of this cluster."""
         return {**self._settings, **more}
@@ -86,6 +96,11 @@ class Cluster:
         try:
             listed = self._admin.list_topics(timeout=PATIENCE)
         except KafkaException as error:
+            self._admin.poll(0)
+            if self._refusal:
+                raise Problem(
+                    f"there is no connection to {self.bootstrap}: {self._refusal}"
+                ) from error
             raise Problem(f"no broker answers at {self.bootstrap}: {reason(error)}") from error
         self._known = [f"{each.host}:{each.port}" for each in listed.brokers.values()]
         return {

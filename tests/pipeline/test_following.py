@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline import following
@@ -160,6 +161,27 @@ def test_address_where_nobody_listens_is_told_at_once() -> None:
     assert time.monotonic() - began < cluster_module.PATIENCE
     with socket.create_server(("127.0.0.1", 0)) as listening:
         assert refused(f"{nobody},127.0.0.1:{listening.getsockname()[1]}") is None
+
+
+def test_refused_login_is_told_instead_of_a_broken_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster("h:1")
+
+    class Refused:
+        def list_topics(self, timeout: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Failed to get metadata"))
+
+        def poll(self, timeout: float) -> None:
+            said = "sasl_ssl://h:1/bootstrap: SASL authentication error: no (after 5ms in state AUTH_REQ)"
+            cluster._note(KafkaError(KafkaError._AUTHENTICATION, said))
+            cluster._note(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+
+    monkeypatch.setattr(cluster_module, "refused", lambda _: None)
+    monkeypatch.setattr(cluster, "_admin", Refused())
+    with pytest.raises(Problem) as told:
+        cluster.partitions()
+    assert str(told.value) == "there is no connection to h:1: SASL authentication error: no"
 
 
 def test_error_nobody_knows_is_left_to_be_shown_whole_below_its_innermost_cause() -> None:
