@@ -185,7 +185,12 @@ class ShareGroupRequests:
             if first:
                 await self._runtime.turns.pause(group_id)
             futures.append(operation(group_id, rows[first : first + ROWS_AT_ONCE]))
-        return [answer for future in futures for answer in await future]
+        answers: list[Any] = []
+        for future in futures:
+            if answers:
+                await self._runtime.turns.pause(group_id)
+            answers += await future
+        return answers
 
     # Offsets
 
@@ -214,19 +219,23 @@ class ShareGroupRequests:
         self, group_id: str, partitions: Sequence[tuple[bytes, int]]
     ) -> list[ShareOffset]:
         """Return where a group is in partitions of topics that exist, in the same order."""
-        rows = [ReadState(topic_id, number, -1) for topic_id, number in partitions]
+        turns = self._runtime.turns
+        rows = await turns.run(
+            each_in_steps(lambda each: ReadState(*each, -1), partitions), group_id
+        )
         summaries: list[StateSummary] = await self._ask("read_summary", group_id, rows)
         topics = self._groups.image().topics_by_id
-        asked = {
-            TopicPartition(topics[row.topic_id].name, row.partition)
-            for row in summaries
-            if _has_lag(row) and row.topic_id in topics
-        }
+        asked: set[TopicPartition] = set()
+        for number, row in enumerate(summaries):
+            if number and not number % ROWS_AT_ONCE:
+                await turns.pause(group_id)
+            if _has_lag(row) and row.topic_id in topics:
+                asked.add(TopicPartition(topics[row.topic_id].name, row.partition))
         ends = await self._latest_offsets(asked) if asked else {}
         found = []
         for number, row in enumerate(summaries):
             if number and not number % ROWS_AT_ONCE:
-                await self._runtime.turns.pause(group_id)
+                await turns.pause(group_id)
             topic = topics.get(row.topic_id)
             end = None
             if topic is not None and _has_lag(row):

@@ -50,7 +50,7 @@ from ..coordinator.group.modern.surroundings import Client
 from ..coordinator.group.share.heartbeat import MEMBER_ID_LENGTH, refused
 from ..coordinator.group.share.sentences import sentence
 from ..coordinator.share_groups import ShareOffset
-from ..turns import Steps, each_in_steps
+from ..turns import ROWS_IN_STEP, Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .context import encoded_in_steps
 from .refusals import groups as refusals
@@ -231,7 +231,10 @@ async def _describe_some(
         else:
             topic_id = known[topic.topic_name].topic_id
             names[topic_id] = topic.topic_name
-            partitions += ((topic_id, number) for number in topic.partitions)
+            for first in range(0, len(topic.partitions), ROWS_IN_STEP):
+                await ctx.services.turns.pause(ctx.connection)
+                some = topic.partitions[first : first + ROWS_IN_STEP]
+                partitions += ((topic_id, number) for number in some)
     found: list[ShareOffset] = []
     if partitions:
         requests = ctx.services.group_coordinator.share

@@ -233,7 +233,8 @@ def deleted(
     states = group.states
     if states is None:
         return
-    left = [topic_id for topic_id in states.deleting if topic_id not in topic_ids]
+    gone = frozenset(topic_ids)
+    left = [topic_id for topic_id in states.deleting if topic_id not in gone]
     write_states(near, group, states.initializing, states.initialized, left, draft)
 
 
