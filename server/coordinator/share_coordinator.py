@@ -31,7 +31,7 @@ from .share.rows import (
     StateSummary,
     WriteState,
 )
-from .share.shard import PRUNE, ShareShard
+from .share.shard import PRUNE, ShareMemory, ShareShard
 
 OutcomeT = TypeVar("OutcomeT", bound=StateOutcome)
 
@@ -59,6 +59,7 @@ class ShareCoordinator:
         turns: Turns | None = None,
     ) -> None:
         self.config = config
+        self.memory = ShareMemory()
         self.metadata = metadata
         self.delete_before = delete_before
         self.coordinator_log = coordinator_log
@@ -67,7 +68,7 @@ class ShareCoordinator:
             SHARE_GROUP_STATE_TOPIC,
             coordinator_log,
             clock,
-            lambda partition: ShareShard(partition, self.config, self.partitions_of),
+            lambda partition: ShareShard(partition, self.config, self.partitions_of, self.memory),
             lambda: self.config.write_timeout_ms,
             self.perform,
             turns,

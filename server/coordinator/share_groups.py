@@ -185,6 +185,8 @@ class ShareGroupRequests:
             if first:
                 await self._runtime.turns.pause(group_id)
             futures.append(operation(group_id, rows[first : first + ROWS_AT_ONCE]))
+            if not first:  # so that thousands do not wait for the topic to be made
+                await futures[0]
         answers: list[Any] = []
         for future in futures:
             if answers:
@@ -314,10 +316,13 @@ class ShareGroupRequests:
         deletion = await answer if isinstance(answer, Awaitable) else answer
         if deletion.error is not ErrorCode.NONE:
             return OffsetsDeleted(deletion.error, deletion.message)
-        topics = [
-            (name, bytes(16), error, message or sentence(error))
-            for name, error, message in deletion.refused
-        ]
+        topics = await self._runtime.turns.run(
+            each_in_steps(
+                lambda each: (each[0], bytes(16), each[1], each[2] or sentence(each[1])),
+                deletion.refused,
+            ),
+            group_id,
+        )
         errors = await self._delete_states(group_id, deletion.rows)
         known = self._groups.image().topics_by_id
         gone = []

@@ -142,6 +142,7 @@ class StatePersister:
         self._sender: InterBrokerSender[Asked] = InterBrokerSender(self._send, _not_reached)
         self._queues: dict[ShareKey, deque[Callable[[], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._creating: asyncio.Task[None] | None = None
         self._operations = operations(coordinator)
 
     # The five operations
@@ -315,8 +316,18 @@ class StatePersister:
         return future
 
     async def _create_topic(self, operation: Operation, row: StatePartition) -> StateOutcome:
-        await self._ensure_topic()
+        if self._creating is None or self._creating.done():
+            self._creating = asyncio.get_running_loop().create_task(self._create())
+            self._tasks.add(self._creating)
+            self._creating.add_done_callback(self._tasks.discard)
+        await asyncio.wait((self._creating,))  # one for all who wait
         return _refused(operation, row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    async def _create(self) -> None:
+        try:
+            await self._ensure_topic()
+        except Exception:  # those who wait try again
+            logger.exception("%s cannot be created", SHARE_GROUP_STATE_TOPIC)
 
     async def _send(self, broker_id: int, asked: list[Asked]) -> None:
         """Send what waits for a broker, as one request for each operation and group. Errors: OSError."""

@@ -375,9 +375,10 @@ def delete_share_group_offsets(
             return DeleteShareGroupOffsetsResponse(
                 error_code=outcome.error, error_message=outcome.message
             )
-        return DeleteShareGroupOffsetsResponse(
-            responses=[*refused_topics, *(_deleted(*each) for each in outcome.topics)]
+        rows = await ctx.services.turns.run(
+            each_in_steps(lambda each: _deleted(*each), outcome.topics), ctx.connection
         )
+        return DeleteShareGroupOffsetsResponse(responses=[*refused_topics, *rows])
 
     return ctx.later(deleted(), encoded_in_steps)
 

@@ -18,6 +18,7 @@ class ShareCoordinatorConfig:
     write_timeout_ms: int = 5_000
     prune_interval_ms: int = 300_000
     cold_partition_snapshot_interval_ms: int = 300_000
+    states_max_bytes: int = 512 * 1024 * 1024
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ShareCoordinatorConfig:
@@ -32,4 +33,5 @@ class ShareCoordinatorConfig:
             cold_partition_snapshot_interval_ms=config.get_int(
                 "share.coordinator.cold.partition.snapshot.interval.ms"
             ),
+            states_max_bytes=config.get_int("kwire.group.offsets.max.bytes"),
         )

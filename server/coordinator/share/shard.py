@@ -28,7 +28,7 @@ from .rows import (
     StateSummary,
     WriteState,
 )
-from .state import ShareState, after, change, following
+from .state import ShareState, after, bytes_of, change, following
 
 #: Timers, and effects for the coordinator: remove the records that are not needed any more.
 PRUNE = "prune"
@@ -39,6 +39,8 @@ COLD_SNAPSHOTS = "cold_snapshots"
 MAX_BATCHES = 15_000
 #: As many records as a group may lock have no more batches than this, which is what a write may have.
 MAX_WRITTEN = 10_000
+#: A write after which a state has so many batches more is refused where there is no memory for new states.
+MUCH = 100
 #: A write of more batches than this has to have them in order and without overlaps, as leaders send them.
 MAX_UNORDERED = 1_000
 
@@ -47,6 +49,7 @@ RECORDS_PER_BATCH = 500
 
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
+NO_MEMORY = "There is no memory for more states of share groups."
 TOO_MANY_BATCHES = "The state of the share partition has too many batches."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 
@@ -83,10 +86,18 @@ class Changes:
     latest: ShareState | None
 
 
+class ShareMemory:
+    """What the states of all shards of a broker take. Unit: bytes, estimated."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
 class ShareShard:
     """The share partitions of one partition of __share_group_state.
 
-    Shape: `partitions_of(topic_id)` is how many partitions a topic has, 0 if there is none with this id.
+    Shape: `partitions_of(topic_id)` is how many partitions a topic has, 0 if there is none with this id. What is stored
+    is loaded in any case; the bound on memory is for what is new.
     """
 
     def __init__(
@@ -94,7 +105,10 @@ class ShareShard:
         partition: int,
         config: ShareCoordinatorConfig,
         partitions_of: Callable[[bytes], int],
+        memory: ShareMemory | None = None,
     ) -> None:
+        self.memory = memory or ShareMemory()
+        self.held_bytes = 0
         self.partition = partition
         self.config = config
         self.partitions_of = partitions_of
@@ -113,6 +127,8 @@ class ShareShard:
         if refusal is None and state is not None and -1 != row.state_epoch < state.state_fence:
             refusal = refused(row, ErrorCode.FENCED_STATE_EPOCH)
         refusal = refusal or self.unknown(row)
+        if refusal is None and state is None:
+            refusal = self.full(row)
         if refusal is not None:
             return self.at_once(token, refusal)
         known = row.start_offset != UNINITIALIZED_START_OFFSET
@@ -155,8 +171,12 @@ class ShareShard:
         latest = after(state, record, limit)
         assert latest is not None
         batches = len(latest.snapshot.state_batches)
-        if batches > MAX_BATCHES and batches > len(state.snapshot.state_batches):
+        more = batches - len(state.snapshot.state_batches)
+        if batches > MAX_BATCHES and more > 0:
             refusal = refused(row, ErrorCode.INVALID_REQUEST, TOO_MANY_BATCHES)
+        elif more > MUCH:
+            refusal = self.full(row)
+        if refusal is not None:
             return self.at_once(token, refusal)
         outcome = StateOutcome(row.topic_id, row.partition)
         return self.write_record(key, record, token, outcome, latest)
@@ -258,6 +278,12 @@ class ShareShard:
             return refused(row, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return None
 
+    def full(self, row: StatePartition) -> StateOutcome | None:
+        """Whether there is no memory for more; those who ask try again for a while."""
+        if self.memory.held < self.config.states_max_bytes:
+            return None
+        return refused(row, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_MEMORY)
+
     def at_once(self, token: int, answer: Any) -> Result[Any]:
         result: Result[Any] = Result()
         result.reply(token, answer)
@@ -326,6 +352,9 @@ class ShareShard:
         else:
             limit = self.config.snapshot_update_records_per_snapshot
             state = after(self.states.get(key), value, limit)
+        more = bytes_of(key.group_id, state) - bytes_of(key.group_id, self.states.get(key))
+        self.held_bytes += more
+        self.memory.held += more
         if state is None:
             self.states.pop(key, None)
         else:
@@ -404,6 +433,8 @@ class ShareShard:
 
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
         """Nobody waits here but for the log, which the runtime answers."""
+        self.memory.held -= self.held_bytes
+        self.held_bytes = 0
         return iter(())
 
     def shift_time(self, delta_ms: int) -> None:

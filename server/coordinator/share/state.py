@@ -11,6 +11,9 @@ from .batches import combined
 from .records import Snapshot, Update
 from .rows import StateSummary, WriteState
 
+#: A state without its batches and the name of its group, with its place in the shard; and one batch.
+STATE_BYTES, BATCH_BYTES = 600, 130
+
 
 class ShareState(NamedTuple):
     """What is stored of a share partition, and what follows from all of its records.
@@ -36,6 +39,13 @@ class ShareState(NamedTuple):
             start_offset=now.start_offset,
             delivery_complete_count=now.delivery_complete_count,
         )
+
+
+def bytes_of(group_id: str, state: ShareState | None) -> int:
+    """About how much memory a state takes."""
+    if state is None:
+        return 0
+    return STATE_BYTES + len(group_id) + BATCH_BYTES * len(state.snapshot.state_batches)
 
 
 def following(epoch: int) -> int:

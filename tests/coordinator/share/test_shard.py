@@ -296,3 +296,24 @@ def test_states_are_the_same_after_a_restart_when_writes_overlap() -> None:
     machine.write((5, 5, 4, 2))
     live = machine.shard.states
     assert machine.loaded_shard().states == live
+
+
+def test_states_take_no_more_memory_than_they_may() -> None:
+    machine = Machine(states_max_bytes=1000)
+    machine.partitions[TOPIC] = 9
+    assert [machine.initialize(partition=number).error_code for number in range(3)] == [
+        NONE,
+        NONE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ]
+    assert machine.initialize(1).error_code == NONE  # again
+    assert machine.write((0, 5, 0, 1), (7, 9, 2, 1), state_epoch=1).error_code == NONE
+    much = [(2 * number, 2 * number, 0, 1) for number in range(200)]
+    full = machine.write(*much, state_epoch=1)
+    assert full.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    held = machine.shard.memory.held
+    assert held == machine.shard.held_bytes == machine.loaded_shard().held_bytes > 1000
+    machine.delete()
+    assert machine.initialize(partition=2).error_code == NONE
+    list(machine.shard.unload(machine.now))
+    assert machine.shard.memory.held == 0
