@@ -37,6 +37,8 @@ class SegmentSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         leave_archives()
         options = self._parsed()
+        if options.group is not None or options.max_offsets_per_trigger is not None:
+            raise SegmentError("group and maxOffsetsPerTrigger are for streams; this is a batch")
         reader = FilteringReader if options.push_filters else SegmentReader
         return reader(options, checked(schema, options))
 

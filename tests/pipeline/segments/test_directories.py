@@ -377,6 +377,14 @@ def test_stream_with_an_end_is_refused(tmp_path: Path, option: str) -> None:
         source.streamReader(source.schema())
 
 
+@pytest.mark.parametrize("name", ["group", "maxOffsetsPerTrigger"])
+def test_option_of_streams_is_refused_in_a_batch(name: str) -> None:
+    options = {"path": "/data", name: "7", "kafka.bootstrap.servers": "localhost:9092"}
+    source = SegmentSource(options)
+    with pytest.raises(SegmentError, match="are for streams; this is a batch"):
+        source.reader(source.schema())
+
+
 def test_query_that_begins_behind_its_end_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     begin = {"path": str(tmp_path), "startingOffsets": '{"topic":{"0":500}}'}
