@@ -50,6 +50,9 @@ LONGEST = (
     "e2e/test_spark.py",
     "pipeline/test_audit.py",
     "pipeline/test_faults.py",
+    "pipeline/segments/test_stream_kills.py",
+    "pipeline/test_replay_kills.py",
+    "pipeline/test_archive.py",
 )
 
 #: Folders of many files whose unit tests take moments and need nothing: they come after everything
