@@ -1,7 +1,7 @@
-"""What was read from the log for a share partition: where its batches are, and which of them were aborted.
+"""Data read from the log for a share partition: where its batches are, and which of them were aborted.
 
-Only headers are read, and only as far as records can be acquired; the records stay where they are and are sent from
-there. Pure, except that headers of a slice of a file are read from it.
+Only headers are read, and only as far as records can be acquired. The records stay in the file and are sent from there.
+Pure, except that the headers of a file slice are read from the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kwire.records.batch import BatchHeader, RecordBatch, read_header
 from kwire.records.control import ControlType, control_type
 from kwire.records.layout import HEADER_SIZE
 
-#: How much of a file is read at once to find headers; small batches have many in it.
+#: How many bytes of a file are read at once to find headers; with small batches, one read covers many of them.
 CHUNK = 4096
 
 _BASE_OFFSET = attrgetter("base_offset")
@@ -27,16 +27,19 @@ class Slice(Protocol):
     def __len__(self) -> int: ...
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Up to so many bytes at a position."""
+        """Read up to the given number of bytes at a position."""
         ...
 
     def narrow(self, start: int, size: int) -> None:
-        """Keep only a part."""
+        """Keep only a part of the slice."""
         ...
 
 
 class FetchedBatch(NamedTuple):
-    """A stored batch. Shape: `last_offset` is included; `position` is counted from the beginning of what was read."""
+    """A stored batch.
+
+    Shape: `last_offset` is inclusive; `position` is relative to the start of the data read.
+    """
 
     base_offset: int
     last_offset: int
@@ -48,7 +51,8 @@ class FetchedBatch(NamedTuple):
 class Fetched:
     """Batches that were read together, at least one.
 
-    Shape: `aborted` are the (producer id, first offset) of aborted transactions among them, None unless they matter.
+    Shape: `aborted` has (producer id, first offset) for each aborted transaction among them; None if these are not
+    needed.
     """
 
     __slots__ = ("aborted", "batches", "data")
@@ -70,16 +74,16 @@ class Fetched:
 
     @property
     def last_offset(self) -> int:
-        """The last offset of the last batch (included)."""
+        """The last offset of the last batch (inclusive)."""
         return self.batches[-1].last_offset
 
     def end_of_batch_with(self, offset: int) -> int:
-        """The last offset of the batch that holds an offset, or the offset if it is between batches."""
+        """The last offset of the batch that contains an offset, or the offset itself if it lies between batches."""
         place = bisect_right(self.batches, offset, key=_BASE_OFFSET) - 1
         return max(offset, self.batches[place].last_offset) if place >= 0 else offset
 
     def cut(self, first_offset: int, last_offset: int) -> bytes | Slice:
-        """The stored batches from the one that holds the first offset up to the one with the last.
+        """The stored batches from the one with the first offset through the one with the last.
 
         Source: ShareFetchUtils.maybeSliceFetchRecords.
         """
@@ -134,7 +138,7 @@ def fetched(
     until_offset: int,
     aborted: Sequence[tuple[int, int]] | None = None,
 ) -> Fetched | None:
-    """Find the batches in what was read, up to the one that holds `until_offset`; None if nothing was read.
+    """Find the batches in the data read, up to the one that contains `until_offset`; None if there is no data.
 
     Errors: CorruptRecord for a damaged header, OSError if the file cannot be read.
     """
@@ -150,7 +154,7 @@ def fetched(
         if position + header.size > size:
             break
         base_offset = header.base_offset
-        if header.magic < 2 and header.codec:  # the first offset is known only to its records
+        if header.magic < 2 and header.codec:  # only the records contain the first offset
             base_offset = min(next_offset, base_offset)
         last_offset = header.last_offset
         batches.append(FetchedBatch(base_offset, last_offset, position, header.size, header))

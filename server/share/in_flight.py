@@ -1,8 +1,8 @@
-"""Records in flight: batches with one state each, divided into runs of offsets where states differ.
+"""In-flight records: batches that have one state each, or are divided into runs of offsets with different states.
 
-Whole batches are acquired and acknowledged in one step, however many records they have. A batch is divided only where
-an acknowledgement, a limit or the start offset lies within it, and then into as few runs as there are different states.
-Source: InFlightBatch, InFlightState, RecordState; there each record of a divided batch has a state of its own.
+A whole batch is acquired or acknowledged in one step, regardless of its number of records. A batch is divided only
+where an acknowledgement, a limit or the start offset falls inside it, into one run for each change of state.
+Source: InFlightBatch, InFlightState, RecordState. Apache Kafka keeps one state per record of a divided batch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from operator import attrgetter
 
 from ..coordinator.share.rows import StateBatch
 
-#: States of records, as they are stored. Source: RecordState.
+#: States of records, in their stored form. Source: RecordState.
 AVAILABLE = 0
 ACQUIRED = 1
 ACKNOWLEDGED = 2
 ARCHIVED = 4
 
-#: The states that a record does not leave.
+#: Final states.
 FINAL = (ACKNOWLEDGED, ARCHIVED)
 
 NOBODY = ""
@@ -29,10 +29,10 @@ _FIRST = attrgetter("first")
 class Run:
     """Consecutive offsets in the same state.
 
-    Shape: `first` and `last` are included. `member_id` is whose the records are, empty unless they are acquired.
-    `delivery_count` is how often they were delivered. `write` is the write that this state waits for, and `before` the
-    state and the member to go back to if it fails; None if there is none. `forced` says that the records were
-    archived whatever becomes of the write.
+    Shape: `first` and `last` are inclusive. `member_id` is the member that holds the records; it is empty unless they
+    are acquired. `delivery_count` is the number of deliveries. `write` is the pending write of this state, and `before`
+    the state and member to restore if the write fails; both are None if no write is pending. `forced` says that the
+    records were archived and stay archived even if the write fails.
     Unit: the lock ends at `lock_end_ms`.
     """
 
@@ -69,16 +69,16 @@ class Run:
 
     @property
     def is_available(self) -> bool:
-        """Whether it may be delivered."""
+        """Whether the run may be delivered."""
         return self.state == AVAILABLE and self.write is None
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing can happen to it any more."""
+        """Whether the run is in a final state that is stored."""
         return self.state in FINAL and self.write is None
 
     def is_like(self, other: Run) -> bool:
-        """Whether both are in the same state in every respect."""
+        """Whether both runs have the same state in every respect."""
         return (
             self.state == other.state
             and self.delivery_count == other.delivery_count
@@ -93,7 +93,7 @@ class Run:
         )
 
     def split(self, offset: int) -> Run:
-        """Give up the offsets from this one on, and return them as a run of their own."""
+        """Cut off the offsets from the given one on, and return them as a separate run."""
         rest = Run(offset, self.last, self.state, self.delivery_count, self.member_id)
         rest.lock_end_ms, rest.write = self.lock_end_ms, self.write
         rest.before, rest.forced = self.before, self.forced
@@ -104,8 +104,8 @@ class Run:
 class InFlightBatch:
     """Offsets that were acquired together.
 
-    Shape: `runs` covers `first` to `last` (included) without gaps. `divided` says that states are kept by offset since
-    something concerned only a part of it, as Apache Kafka tells clients.
+    Shape: `runs` covers `first` through `last` without gaps. `divided` says that states are kept per offset because an
+    operation affected only a part of the batch; this is what Apache Kafka reports to clients.
     """
 
     __slots__ = ("divided", "first", "last", "runs")
@@ -123,11 +123,11 @@ class InFlightBatch:
         return self.last - self.first + 1
 
     def place_of(self, offset: int) -> int:
-        """The index of the run with an offset of this batch."""
+        """The index of the run that contains an offset of this batch."""
         return bisect_right(self.runs, offset, key=_FIRST) - 1
 
     def cut(self, first: int, last: int) -> list[Run]:
-        """Divide runs so that some begin at `first` and end at `last`, and return those."""
+        """Divide runs so that runs begin at `first` and end at `last`, and return the runs in between."""
         runs = self.runs
         if len(runs) == 1 and first <= self.first and last >= self.last:
             return runs[:]
@@ -144,7 +144,7 @@ class InFlightBatch:
         return runs[begin : end + 1]
 
     def merge(self, first: int, last: int) -> None:
-        """Join neighbours in the same state, between two offsets and just outside them."""
+        """Merge adjacent runs in the same state, between two offsets and at their edges."""
         runs = self.runs
         if len(runs) == 1:
             return
@@ -163,7 +163,7 @@ class InFlightBatch:
 class StateWrite:
     """States that are to be stored.
 
-    Shape: `holds` says that the records wait for it; otherwise they have changed already.
+    Shape: `holds` says that the records wait for the write; otherwise their state has changed already.
     """
 
     __slots__ = ("batches", "delivery_count_limit", "holds")

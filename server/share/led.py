@@ -1,4 +1,4 @@
-"""The share partitions that a broker leads, and the fetches that wait with them."""
+"""The share partitions that a broker leads, and the fetches that wait for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class SharePartitionKey(NamedTuple):
-    """Which share partition. Shape: `topic_id` has 16 bytes."""
+    """The identity of a share partition.
+
+    Shape: `topic_id` has 16 bytes.
+    """
 
     group_id: str
     topic_id: bytes
@@ -33,7 +36,10 @@ class SharePartitionKey(NamedTuple):
 
 
 class ShareFetchParams(NamedTuple):
-    """What a ShareFetch asks of all its partitions. Unit: bytes and milliseconds."""
+    """The parameters of a ShareFetch, which apply to all its partitions.
+
+    Unit: bytes and milliseconds.
+    """
 
     member_id: str
     max_wait_ms: int
@@ -42,14 +48,14 @@ class ShareFetchParams(NamedTuple):
     limits: AcquireLimits
 
 
-#: The answer to a fetch: a row for each partition of which there is anything to say.
+#: The answer to a fetch: a row for each partition that has records or an error.
 Rows = dict[PartitionKey, PartitionData]
 
 
 class Led:
-    """A share partition of a partition that this broker leads.
+    """A share partition whose partition this broker leads.
 
-    Shape: `machine` is None until it is loaded; `gone` says that it is no longer used.
+    Shape: `machine` is None until it is loaded; `gone` says that this object is no longer in use.
     """
 
     __slots__ = (
@@ -72,7 +78,8 @@ class Led:
         self.machine: SharePartition | None = None
         self.gone = False
         self.waiting: dict[WaitingShareFetch, None] = {}
-        #: Whether those that wait are being served, and whether something has come since each of them was looked at.
+        #: Whether waiting fetches are being served, and whether records became available since each of them was
+        #: checked.
         self.serving = self.unserved = False
         self.timer: asyncio.TimerHandle | None = None
         self.watch: Watch | None = None
@@ -83,9 +90,9 @@ class Led:
 
 
 class Watch:
-    """Waits with a partition for records, as a fetch does, for all fetches of a share partition.
+    """Watches a partition for new records, as a fetch does, on behalf of all fetches of a share partition.
 
-    Shape: as `FetchWaiter`; any record ends the wait.
+    Shape: like `FetchWaiter`; any record ends the wait.
     """
 
     __slots__ = ("_partition", "_woken", "alone", "missing_bytes", "of_replica", "read_committed")
@@ -102,26 +109,27 @@ class Watch:
         partition.waiters.fetches[self] = offset
 
     def on_readable(self, size: int) -> None:
-        """More can be read."""
+        """More records can be read."""
         self.end()
 
     def end(self) -> None:
-        """Something has happened; safe to call twice."""
+        """End the wait, because something has happened; safe to call twice."""
         woken, self._woken = self._woken, None
         self._partition.waiters.fetches.pop(self, None)
         if woken is not None:
             asyncio.get_running_loop().call_soon(woken)
 
     def cancel(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._woken = None
         self._partition.waiters.fetches.pop(self, None)
 
 
 class WaitingShareFetch:
-    """A fetch that is answered when `future` is done, with its rows.
+    """A fetch whose `future` completes with its rows.
 
-    Shape: `errors` has the rows of partitions that cannot be fetched; `end` ends the wait if nobody wants the answer.
+    Shape: `errors` has the rows of partitions that cannot be fetched; `end` ends the wait if nobody wants the answer
+    any more.
     """
 
     __slots__ = (
@@ -143,12 +151,13 @@ class WaitingShareFetch:
         self.params = params
         self.settings = settings
         self.held: list[Led] = []
-        #: With how many share partitions it waits.
+        #: The number of share partitions that the fetch waits for.
         self.left = 0
         self.errors: Rows = {}
         self.future: asyncio.Future[Rows] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        #: Whether its time is over, whether an attempt to answer it is under way, and whether another is wanted.
+        #: Whether the wait has timed out, whether an attempt to answer is in progress, and whether another attempt is
+        #: needed.
         self.late = self.trying = self.wanted = False
 
     @property
@@ -156,7 +165,7 @@ class WaitingShareFetch:
         return self.future is None or self.future.done()
 
     def answer(self, rows: Rows) -> bool:
-        """Answer, and wait no more; False if nobody wants the answer."""
+        """Answer the fetch and stop waiting; False if nobody wants the answer any more."""
         self.leave()
         assert self.future is not None
         if self.future.done():
@@ -165,7 +174,7 @@ class WaitingShareFetch:
         return True
 
     def end(self) -> None:
-        """Nobody wants the answer."""
+        """Stop waiting, because nobody wants the answer any more."""
         self.leave()
         if self.future is not None and not self.future.done():
             self.future.cancel()
@@ -179,9 +188,9 @@ class WaitingShareFetch:
 
 @dataclass(frozen=True, slots=True)
 class ShareRooms:
-    """What share partitions need of the broker.
+    """The parts of the broker that share partitions need.
 
-    Shape: `settings_of` has the settings of a group by its id; `search` carries out a search by time elsewhere.
+    Shape: `settings_of` returns the settings of a group by its id; `search` runs a search by time outside the loop.
     """
 
     replicas: ReplicaManager
@@ -194,10 +203,10 @@ class ShareRooms:
 
 
 def empty_row(number: int) -> PartitionData:
-    """A partition of which nothing was acquired."""
+    """The row of a partition of which nothing was acquired."""
     return PartitionData(partition_index=number, records=b"", acquired_records=[])
 
 
 def error_row(number: int, error: ErrorCode) -> PartitionData:
-    """A partition that cannot be fetched."""
+    """The row of a partition that cannot be fetched."""
     return PartitionData(partition_index=number, error_code=error, records=b"", acquired_records=[])

@@ -1,4 +1,7 @@
-"""Reads the states of share partitions from their coordinators. Source: SharePartition.maybeInitialize."""
+"""Reads the states of share partitions from their coordinators.
+
+Source: SharePartition.maybeInitialize.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ from .state_errors import told
 
 logger = logging.getLogger(__name__)
 
-#: How many are read at once.
+#: How many states are read at once.
 MOST_LOADING = 100
-#: What a search by time may take in the loop; more of it is done elsewhere. How often it is tried if the log changes.
+#: How much of a log a search by time may read in the loop before it is moved out of the loop, and how often it is
+#: retried if the log changes.
 EFFORT = {"headers": 500, "records": 1000, "bytes": 64 * 1024}
 ATTEMPTS = 3
 
@@ -30,7 +34,11 @@ Loaded = SharePartition | ErrorCode
 
 
 class Loading:
-    """Reads states, some at a time. Shape: `loaded` is called with each, or with why it cannot be had, unless it is gone."""
+    """Reads states, a few at a time.
+
+    Shape: `loaded` is called with each state, or with the reason why it is not available, unless the share partition is
+    gone.
+    """
 
     def __init__(self, rooms: ShareRooms, loaded: Callable[[Led, Loaded], None]) -> None:
         self._rooms = rooms
@@ -40,12 +48,12 @@ class Loading:
         self._next: deque[Led] = deque()
 
     def add(self, led: Led) -> None:
-        """Have the state of a share partition read."""
+        """Queue the state of a share partition for reading."""
         self._next.append(led)
         self._begin()
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self._next.clear()
         for task in self._tasks:
             task.cancel()
@@ -103,7 +111,10 @@ class Loading:
             return ErrorCode.UNKNOWN_SERVER_ERROR
 
     async def _first_offset(self, led: Led) -> int | ErrorCode:
-        """Where a group begins that has no start offset. Source: startOffsetDuringInitialization."""
+        """The offset at which a group without a start offset begins.
+
+        Source: startOffsetDuringInitialization.
+        """
         reset = self._rooms.settings_of(led.key.group_id).offset_reset
         if isinstance(reset, int):
             timestamp = max(self._rooms.clock.now_ms() - reset, 0)

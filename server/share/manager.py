@@ -1,8 +1,9 @@
-"""The share partitions that this broker leads: reading their logs, writing their states, and fetches that wait.
+"""The share partitions that this broker leads: reads their logs, writes their states, and holds waiting fetches.
 
-A share partition is loaded from the share coordinator when it is first fetched, and forgotten when this broker no
-longer leads it, when it is fenced, and when no member of its group is connected. A fetch that finds nothing waits with its partitions; what makes records available there, an append, an
-acknowledgement, or a lock that ends, serves those that wait, in the order in which they came.
+A share partition is loaded from the share coordinator when it is first fetched. It is dropped when this broker no
+longer leads it, when it is fenced, and when no member of its group is connected. A fetch that finds no records waits on
+its partitions. Anything that makes records available there (an append, an acknowledgement, or a lock that expires)
+serves the waiting fetches in order of arrival.
 Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils.
 """
 
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The least time between two looks at the locks of a share partition: locks that end soon after each other are released together.
+#: The minimum time between two checks of the locks of a share partition; locks that expire close together are released
+#: together.
 LOCK_TICK_MS = 20
-#: What is written of more runs than this ends in steps.
+#: A write of more runs than this completes in steps.
 MANY_RUNS = 256
-#: How many share partitions are held at once, at about a kilobyte each.
+#: The maximum number of share partitions in memory, at about a kilobyte each.
 MAX_LED = 100_000
 
 UNKNOWN_PARTITION = "This server does not host this topic-partition."
@@ -58,7 +60,7 @@ T = TypeVar("T")
 
 
 class SharePartitionManager:
-    """All share partitions of this broker, and the sessions of those who fetch them."""
+    """All share partitions of this broker, and the sessions of the members that fetch them."""
 
     def __init__(self, rooms: ShareRooms, sessions: ShareSessionCache) -> None:
         self.sessions = sessions
@@ -70,7 +72,7 @@ class SharePartitionManager:
         self._loading = Loading(rooms, self._loaded)
 
     def settings_of(self, group_id: str) -> ShareSettings:
-        """The settings of a group, now."""
+        """The current settings of a group."""
         return self._rooms.settings_of(group_id)
 
     # -- fetching ----------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ class SharePartitionManager:
         params: ShareFetchParams,
         asked: Iterable[tuple[PartitionKey, str]],
     ) -> Steps[Rows | WaitingShareFetch]:
-        """Acquire records of partitions, named by their key and topic: now, or when there are any.
+        """Acquire records of partitions, given by their key and topic, now or as soon as there are any.
 
         Errors, in the rows: those of `ReplicaManager.why_missing`, and of loading.
         """
@@ -107,7 +109,7 @@ class SharePartitionManager:
         return waiting
 
     def _find(self, key: SharePartitionKey, topic: str) -> Led | ErrorCode:
-        """The share partition, which may have to be loaded first; or why it is not here."""
+        """The share partition, which may still have to be loaded, or the reason why it is not here."""
         led = self.led.get(key)
         if led is not None:
             return led
@@ -142,7 +144,7 @@ class SharePartitionManager:
         self._drop(led)
 
     def _try(self, waiting: WaitingShareFetch, *, at_last: bool = False) -> Steps[Rows | None]:
-        """Acquire what there is; None if that is too little, unless it is the last attempt.
+        """Acquire the available records; None if they are too few, unless this is the last attempt.
 
         Source: DelayedShareFetch.tryComplete, onComplete.
         """
@@ -190,14 +192,14 @@ class SharePartitionManager:
         result: ReadResult,
         acquired: int,
     ) -> tuple[PartitionData, int]:
-        """Acquire what was read of one partition, beside what the fetch has acquired already."""
+        """Acquire records from one partition, in addition to those that the fetch has acquired already."""
         params, settings = waiting.params, waiting.settings
         number = led.key.partition
         if led.gone or offset != machine.next_fetch_offset():
-            result.close()  # others have been here since
+            result.close()  # other fetches have run in the meantime
             return empty_row(number), 0
         if result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            # The log begins later now; the client asks again.
+            # The log start has moved; the client retries.
             machine.move_start(led.partition.log.log_start_offset)
             return empty_row(number), 0
         if result.error:
@@ -234,7 +236,7 @@ class SharePartitionManager:
     # -- waiting -----------------------------------------------------------------------------------
 
     def _wait(self, waiting: WaitingShareFetch) -> Steps[None]:
-        """Let a fetch wait with all of its share partitions; it may be answered before this ends."""
+        """Let a fetch wait on all of its share partitions; it may be answered before this returns."""
         loop = asyncio.get_running_loop()
         waiting.future = loop.create_future()
         waiting.timer = loop.call_later(waiting.params.max_wait_ms / 1000, self._time_out, waiting)
@@ -249,7 +251,7 @@ class SharePartitionManager:
                     continue
                 led.waiting[waiting] = None
                 self._watch(led)
-            # Watches tell of what comes after them; what came since the fetch looked is there already.
+            # Watches report only later records; those that arrived since the fetch looked are there already.
             for led in waiting.held:
                 yield
                 if self._has_some(led):
@@ -260,7 +262,7 @@ class SharePartitionManager:
             raise
 
     def _has_some(self, led: Led) -> bool:
-        """Whether there is something to acquire, however little."""
+        """Whether there is anything to acquire."""
         machine = led.machine
         if machine is None or led.gone:
             return False
@@ -270,10 +272,10 @@ class SharePartitionManager:
         )
 
     def _attempt(self, waiting: WaitingShareFetch) -> Steps[None]:
-        """Try to answer a fetch that waits.
+        """Try to answer a waiting fetch.
 
-        Shape: one attempt at a time. Two would acquire records side by side, and only those of one be sent; so
-        the one that is under way looks again for who comes in between.
+        Shape: one attempt at a time. Two attempts would both acquire records, and only those of one would be sent. An
+        attempt in progress therefore looks again if another was requested meanwhile.
         """
         waiting.wanted = True
         if waiting.trying:
@@ -290,7 +292,7 @@ class SharePartitionManager:
             waiting.trying = False
 
     def _give_back(self, waiting: WaitingShareFetch, rows: Rows) -> Steps[None]:
-        """Release what was acquired for a fetch whose member went meanwhile."""
+        """Release the records acquired for a fetch whose member has left in the meantime."""
         for row_key, row in rows.items():
             if row.records and not isinstance(row.records, bytes):
                 row.records.close()
@@ -303,13 +305,13 @@ class SharePartitionManager:
                 yield from self.acknowledge(waiting.group_id, member_id, row_key, batches)
 
     def _has_lost(self, waiting: WaitingShareFetch) -> None:
-        """A share partition that a fetch waits with is gone."""
+        """Handle the loss of a share partition that a fetch waits on."""
         waiting.left -= 1
         if not waiting.left and not waiting.is_done:
             waiting.answer({})
 
     def _watch(self, led: Led) -> None:
-        """See to it that those that wait are served when there are records."""
+        """Make sure that waiting fetches are served when records arrive."""
         machine = led.machine
         if machine is None or led.gone or not led.waiting or led.watch is not None:
             return
@@ -330,7 +332,7 @@ class SharePartitionManager:
         self.serve(led)
 
     def serve(self, led: Led) -> None:
-        """Answer the fetches that wait for a share partition, as far as there is anything for them."""
+        """Answer the fetches that wait on a share partition, as far as records are available."""
         led.unserved = True
         if led.waiting and not led.serving and not led.gone:
             led.serving = True
@@ -344,13 +346,13 @@ class SharePartitionManager:
                 end = _readable_end(led.partition, settings)
                 yield from self._serve_once(led)
                 if _readable_end(led.partition, settings) > end:
-                    led.unserved = True  # nobody watched
+                    led.unserved = True  # nobody was watching
         finally:
             led.serving = False
         self._watch(led)
 
     def _serve_once(self, led: Led) -> Steps[None]:
-        """Try to answer those that wait, in order, while there is something."""
+        """Try to answer waiting fetches, in order, while there is something to acquire."""
         for waiting in list(led.waiting):
             yield
             machine = led.machine
@@ -377,25 +379,25 @@ class SharePartitionManager:
         row_key: PartitionKey,
         batches: Sequence[Acknowledged],
     ) -> Steps[Outcome | asyncio.Future[Outcome]]:
-        """Take acknowledgements for one partition: what is wrong with them; None when they are stored."""
+        """Apply acknowledgements for one partition; return the error, or None once they are stored."""
         led = self.led.get(SharePartitionKey(group_id, *row_key))
         if led is None or led.machine is None:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_PARTITION)
         settings, now_ms = self.settings_of(group_id), self._rooms.clock.monotonic_ms()
         try:
             write = yield from led.machine.acknowledge(member_id, batches, settings, now_ms)
-        except GeneratorExit:  # the member went; what it had begun is undone
+        except GeneratorExit:  # the member has left; its changes are undone
             self._watch_locks(led)
             self.serve(led)
             raise
         self._watch_locks(led)
         if isinstance(write, Refusal):
-            self.serve(led)  # what was given up on the way may be available
+            self.serve(led)  # records that were released on the way may be available
             return write
         return self._write(led, led.machine, write)
 
     def release(self, group_id: str, member_id: str, keys: Iterable[PartitionKey]) -> None:
-        """Make available again what a member has acquired, because its session has ended."""
+        """Make the records that a member holds available again, because its session has ended."""
         self._rooms.turns.run(self._release(group_id, member_id, keys))
 
     def _release(self, group_id: str, member_id: str, keys: Iterable[PartitionKey]) -> Steps[None]:
@@ -408,7 +410,7 @@ class SharePartitionManager:
                 self._write(led, led.machine, write)
 
     def end_session(self, key: SessionKey) -> bool:
-        """End a member's session, and release what it has acquired; False if there is none."""
+        """End a member's session, and release the records that it holds; False if there is no such session."""
         session = self.sessions.remove(key)
         if session is None:
             return False
@@ -416,7 +418,10 @@ class SharePartitionManager:
         return True
 
     def disconnected(self, connection: object) -> None:
-        """A connection has ended, and with it its sessions. Source: ShareSessionCache's listener."""
+        """End the sessions of a closed connection.
+
+        Source: ShareSessionCache's listener.
+        """
         ended, groups = self.sessions.disconnected(connection)
         for session in ended:
             self.end_session(session.key)
@@ -424,7 +429,10 @@ class SharePartitionManager:
             self.forget_group(group_id)
 
     def forget_group(self, group_id: str) -> None:
-        """Forget the share partitions of a group without members here. Source: onGroupEmpty."""
+        """Drop the share partitions of a group that has no members connected to this broker.
+
+        Source: onGroupEmpty.
+        """
         self._rooms.turns.run(self._forget(group_id))
 
     def _forget(self, group_id: str) -> Steps[None]:
@@ -440,7 +448,10 @@ class SharePartitionManager:
     def _write(
         self, led: Led, machine: SharePartition, write: StateWrite
     ) -> Outcome | asyncio.Future[Outcome]:
-        """Have states stored, and complete them then. Source: rollbackOrProcessStateUpdates."""
+        """Have states stored, and complete the write when it succeeds or fails.
+
+        Source: rollbackOrProcessStateUpdates.
+        """
         if not write.batches:
             return None
         group_id, topic_id, number = led.key
@@ -510,7 +521,7 @@ class SharePartitionManager:
     # -- locks -------------------------------------------------------------------------------------
 
     def _watch_locks(self, led: Led) -> None:
-        """See to it that locks end in time."""
+        """Make sure that locks expire in time."""
         machine = led.machine
         if machine is None or led.gone or machine.lock_end_ms is None:
             return
@@ -541,14 +552,17 @@ class SharePartitionManager:
     # -- the end of leaderships --------------------------------------------------------------------
 
     def on_leadership(self, partition: Partition, leads: bool) -> None:
-        """This broker has begun or ceased to lead a partition. Source: SharePartitionListener."""
+        """Handle that this broker has become, or is no longer, the leader of a partition.
+
+        Source: SharePartitionListener.
+        """
         if leads:
             return
         for key in list(self._of_partition.get(partition, ())):
             self._drop(self.led[key])
 
     def _drop(self, led: Led) -> None:
-        """Use a share partition no more; fetches that wait for nothing else are answered."""
+        """Stop using a share partition, and answer the fetches that wait on nothing else."""
         if led.gone:
             return
         led.gone = True
@@ -564,7 +578,7 @@ class SharePartitionManager:
             self._has_lost(each)
 
     def close(self) -> None:
-        """Answer nothing more."""
+        """Stop answering."""
         self._loading.close()
         for led in list(self.led.values()):
             for waiting in list(led.waiting):
@@ -596,7 +610,7 @@ def _read(
     result = partition.read(
         offset, max_bytes, read_committed=settings.read_committed, min_one_batch=min_one_batch
     )
-    if isinstance(result, LaterRead):  # share groups read what is at hand
+    if isinstance(result, LaterRead):  # share groups read whatever is available
         result.later.cancel()
         return refused(ErrorCode.OFFSET_NOT_AVAILABLE)
     return result

@@ -1,9 +1,10 @@
-"""The machine of a share partition: what is in flight, who has it, and from where on nothing is known.
+"""The state machine of a share partition: which records are in flight, and which member holds them.
 
-A window of batches, from the start offset (everything before it is done) to the end offset (everything behind it has
-not been read). What is acknowledged or released is written before it counts: the operations return a `StateWrite`,
-and `complete` is called when that is stored or has failed. Meanwhile its records belong to nobody.
-Pure: the time is passed in. Long operations are generator functions; between their steps others may run.
+The window of batches goes from the start offset (all earlier records are done) to the end offset (no later records have
+been read). An acknowledgement or release counts only once it is written: the operations return a `StateWrite`, and the
+caller calls `complete` when it is stored or has failed. Until then, no member holds its records.
+Pure: the caller passes the time. Long operations are generator functions, and other operations may run between their
+steps.
 Source: SharePartition.
 """
 
@@ -36,11 +37,11 @@ from .settings import ShareSettings
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 STATE_OF = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
-#: How many runs a batch may have before it is divided no further; each takes some 150 bytes. Only one batch of a share
-#: partition can have more records than may be locked: the last, which was acquired whole.
+#: The number of runs after which a batch is no longer divided; each run takes about 150 bytes. Only the last batch of a
+#: share partition can have more records than may be locked, because it was acquired whole.
 MAX_RUNS = 5_000
 
-#: How many runs are looked at in one step.
+#: How many runs one step processes.
 STEP = 256
 
 #: A delivery count is stored in 16 bits.
@@ -51,7 +52,7 @@ _FIRST = attrgetter("first")
 
 
 class Refusal(NamedTuple):
-    """Why something is not done."""
+    """Why an operation is refused."""
 
     error: ErrorCode
     message: str
@@ -75,7 +76,10 @@ TOO_MANY_PARTS = "The records in flight are acknowledged in too many parts."
 
 
 class Acknowledged(NamedTuple):
-    """Offsets that a member acknowledges. Shape: `last` is included; one type for all, or one for each offset."""
+    """Offsets that a member acknowledges.
+
+    Shape: `last` is inclusive; there is one type for all offsets, or one per offset.
+    """
 
     first: int
     last: int
@@ -83,10 +87,10 @@ class Acknowledged(NamedTuple):
 
 
 class AcquireLimits(NamedTuple):
-    """How much a fetch acquires.
+    """Limits on what a fetch acquires.
 
-    Shape: whole stored batches come even if they have more than `max_records`, unless the limit is `exact`; new
-    batches are reported in parts of about `batch_size` records.
+    Shape: whole stored batches are acquired even if they exceed `max_records`, unless the limit is `exact`; new batches
+    are reported in parts of about `batch_size` records.
     """
 
     max_records: int
@@ -95,25 +99,29 @@ class AcquireLimits(NamedTuple):
 
 
 class SharePartition:
-    """The records of a partition that are in flight in one share group.
+    """The in-flight records of a partition in one share group.
 
-    Shape: `start_offset` is the first offset that is not done; `end_offset` the last that was acquired, or where
-    nothing is in flight, the next to be read. `delivery_complete_count` is how many offsets from the start offset on are
-    in a final state. `lock_end_ms` is no later than the end of the first lock, None if nothing is locked.
+    Shape: `start_offset` is the first offset that is not done. `end_offset` is the last acquired offset; if nothing is
+    in flight, it is the next offset to read. `delivery_complete_count` is the number of offsets from the start offset
+    on in a final state. `lock_end_ms` is a lower bound of the earliest lock end; None if nothing is locked.
     """
 
     def __init__(
         self, state_epoch: int, start_offset: int, stored: Iterable[StateBatch] = ()
     ) -> None:
-        """Begin with what was stored. Errors: ValueError if that cannot be."""
+        """Begin with the stored state.
+
+        Errors: ValueError if that state is impossible.
+        """
         self.state_epoch = state_epoch
         self.start_offset = self.end_offset = start_offset
         self.delivery_complete_count = 0
         self.lock_end_ms: int | None = None
         self._batches: list[InFlightBatch] = []
-        #: Below this offset nothing is available; None if nothing is at all.
+        #: No records below this offset are available; None if none are available at all.
         self._available_from: int | None = None
-        # What was in flight at the last leader, but not acknowledged, is not stored: these gaps are read again.
+        # Acquired states are not stored. Records that the previous leader had in flight are therefore gaps, which are
+        # read again.
         self._gap_offset = -1
         self._gap_end_offset = -1
         gap_offset = -1
@@ -127,7 +135,7 @@ class SharePartition:
                 gap_offset = expected
             if state not in STORED:
                 raise ValueError(f"{state} is no state of records")
-            if state == ACQUIRED:  # by nobody who could still give it back
+            if state == ACQUIRED:  # no member could release it any more
                 state = AVAILABLE
             expected = last + 1
             self._batches.append(InFlightBatch(Run(first, last, state, delivery_count)))
@@ -149,18 +157,18 @@ class SharePartition:
 
     @property
     def in_flight(self) -> int:
-        """How many offsets are in flight."""
+        """The number of offsets in flight."""
         return self.end_offset - self.start_offset + 1 if self._batches else 0
 
     def can_acquire(self, settings: ShareSettings) -> bool:
-        """Whether a fetch could acquire anything, if it is there."""
+        """Whether a fetch could acquire records, provided that they exist."""
         return (
             self.next_fetch_offset() != self.end_offset + 1
             or self.in_flight < settings.max_record_locks
         )
 
     def next_fetch_offset(self) -> int:
-        """Where the next fetch reads: the first available record, or what has not been read yet."""
+        """The offset at which the next fetch reads: the first available record, or the first offset not read yet."""
         batches = self._batches
         if not batches or self.start_offset > batches[-1].last:
             self._available_from = None
@@ -195,9 +203,9 @@ class SharePartition:
         settings: ShareSettings,
         now_ms: int,
     ) -> tuple[list[AcquiredRecords], int]:
-        """Lock records for a member, of those that were read from `fetch_offset` on.
+        """Lock records for a member, out of those that were read from `fetch_offset` on.
 
-        Shape: the acquired offsets with their delivery counts, in order, and how many they are.
+        Shape: the acquired offsets with their delivery counts, in order, and the number of records.
         """
         if limits.max_records <= 0 or found.last_offset < self.start_offset:
             return [], 0
@@ -228,11 +236,14 @@ class SharePartition:
     def _room(
         self, fetch_offset: int, max_records: int, found: Fetched, settings: ShareSettings
     ) -> tuple[int, int]:
-        """Up to which offset and how many records may be acquired. Source: lastOffsetAndMaxRecordsToAcquire."""
+        """The last offset and the number of records that may be acquired.
+
+        Source: lastOffsetAndMaxRecordsToAcquire.
+        """
         last_offset = found.last_offset
         most = min(max_records, settings.max_record_locks - self.in_flight)
         if most <= 0 and fetch_offset <= self.end_offset:
-            # Full, but something in the window was released: that may be acquired again.
+            # The window is full, but records inside it that were released may be acquired again.
             most = min(max_records, self.end_offset - fetch_offset + 1)
             last_offset = min(last_offset, self.end_offset)
         return last_offset, most
@@ -248,7 +259,7 @@ class SharePartition:
         limits: AcquireLimits,
         most: int,
     ) -> int:
-        """Acquire what is available in batches that are in flight, in gaps between them and behind them."""
+        """Acquire available records in batches in flight, in the gaps between them, and behind them."""
         first_read = found.first_offset
         count = 0
         gap_from = base
@@ -265,7 +276,7 @@ class SharePartition:
                     break
             throttled = batch_is_throttled(batch, first_read, last_offset, lock.settings)
             if throttled and count > 0:
-                return count  # it is delivered alone, in the next fetch
+                return count  # the next fetch delivers it alone
             first, last = max(batch.first, first_read), min(batch.last, last_offset)
             acquired = lock.part(
                 rows,
@@ -295,13 +306,16 @@ class SharePartition:
         limits: AcquireLimits,
         most: int,
     ) -> int:
-        """Acquire offsets that are not in flight. Source: acquireNewBatchRecords, createBatches."""
+        """Acquire offsets that are not in flight.
+
+        Source: acquireNewBatchRecords, createBatches.
+        """
         if not self._batches:
             first = max(first, self.end_offset)
         if first > last:
             return 0
         if most < last - first + 1:
-            # Stored batches are acquired whole, except in the gaps of what was stored.
+            # Stored batches are acquired whole, except inside the gaps of the stored state.
             end = found.end_of_batch_with(first + most - 1)
             last = min(end, last) if self._in_gaps else end
         parts = [first]
@@ -334,7 +348,7 @@ class SharePartition:
     def _without_aborted(
         self, rows: list[AcquiredRecords], found: Fetched
     ) -> tuple[list[AcquiredRecords], int]:
-        """Archive the records of aborted transactions, and leave them out of what was acquired."""
+        """Archive the records of aborted transactions, and remove them from the acquired records."""
         aborted = found.aborted_batches()
         for first, last in aborted:
             self._archive(first, last, ACQUIRED)
@@ -344,7 +358,7 @@ class SharePartition:
         return rows, sum(each.last_offset - each.first_offset + 1 for each in rows)
 
     def _archive_compacted(self, fetch_offset: int, first_read: int) -> None:
-        """Archive what is available and was not found again: compaction has removed it."""
+        """Archive available records that the read did not find again, because compaction has removed them."""
         if self._batches and fetch_offset < first_read:
             self._archive(fetch_offset, first_read - 1, AVAILABLE)
 
@@ -357,10 +371,10 @@ class SharePartition:
         settings: ShareSettings,
         now_ms: int,
     ) -> Generator[None, None, StateWrite | Refusal]:
-        """Take acknowledgements, all of them or none.
+        """Apply acknowledgements, all of them or none.
 
-        Errors: INVALID_RECORD_STATE if records are not the member's; INVALID_REQUEST for offsets that were never
-        acquired.
+        Errors: INVALID_RECORD_STATE if the member does not hold the records; INVALID_REQUEST for offsets that were
+        never acquired.
         """
         write = StateWrite(settings.delivery_count_limit)
         lock = _Lock(self, member_id, settings, now_ms)
@@ -423,7 +437,10 @@ class SharePartition:
         return None
 
     def _to_acknowledge(self, first: int, last: int) -> list[InFlightBatch] | Refusal:
-        """The batches that acknowledged offsets are in. Source: fetchSubMapForAcknowledgementBatch."""
+        """The batches that contain the acknowledged offsets.
+
+        Source: fetchSubMapForAcknowledgementBatch.
+        """
         floor = self._floor(first)
         if floor < 0:
             if first < self.start_offset <= last:
@@ -470,7 +487,7 @@ class SharePartition:
         return refused
 
     def _change(self, write: StateWrite, lock: _Lock, run: Run, kind: int) -> Refusal | None:
-        """Acknowledge one run, or renew its lock."""
+        """Change the state of one run, or renew its lock."""
         if kind == RENEW:
             if not lock.settings.renews:
                 return Refusal(ErrorCode.INVALID_RECORD_STATE, NO_RENEWAL)
@@ -480,7 +497,7 @@ class SharePartition:
         return None
 
     def _begin(self, write: StateWrite, run: Run, state: int) -> None:
-        """Let a run change its state when that is written."""
+        """Change the state of a run, pending its write."""
         if state == AVAILABLE and run.delivery_count >= write.delivery_count_limit:
             state = ARCHIVED
         run.before = run.state, run.member_id
@@ -490,7 +507,7 @@ class SharePartition:
         write.add(run)
 
     def complete(self, write: StateWrite, stored: bool, now_ms: int) -> Generator[None, None, bool]:
-        """End a write that was stored, or has failed; return whether more can be fetched than before."""
+        """Complete a write that was stored or has failed; return whether more records can be fetched than before."""
         changed = False
         if write.holds:
             for row in write.batches:
@@ -507,7 +524,7 @@ class SharePartition:
         return changed
 
     def _end(self, run: Run, stored: bool, now_ms: int) -> bool:
-        """Let a run have its new state, or go back to the one before; return whether it is available now."""
+        """Give a run its new state, or restore the previous one; return whether the run is available now."""
         write, before = run.write, run.before
         assert write is not None and before is not None
         run.write = run.before = None
@@ -528,7 +545,10 @@ class SharePartition:
     # -- locks that end, and members that leave ----------------------------------------------------
 
     def release(self, member_id: str, settings: ShareSettings) -> Generator[None, None, StateWrite]:
-        """Make available what a member has acquired. Source: releaseAcquiredRecords."""
+        """Make the records that a member holds available again.
+
+        Source: releaseAcquiredRecords.
+        """
         write = StateWrite(settings.delivery_count_limit)
         for batch in list(self._batches):
             yield
@@ -540,7 +560,10 @@ class SharePartition:
         return write
 
     def expire(self, settings: ShareSettings, now_ms: int) -> Generator[None, None, StateWrite]:
-        """Make available whose lock has ended. Source: releaseAcquisitionLockOnTimeout."""
+        """Make records available whose lock has expired.
+
+        Source: releaseAcquisitionLockOnTimeout.
+        """
         write = StateWrite(settings.delivery_count_limit, holds=False)
         self.lock_end_ms = None
         for batch in list(self._batches):
@@ -561,7 +584,7 @@ class SharePartition:
         return write
 
     def _acquired_runs(self, batch: InFlightBatch) -> list[Run]:
-        """The acquired runs of a batch, none of which has the start offset within."""
+        """The acquired runs of a batch, divided at the start offset."""
         runs = batch.runs
         start = self.start_offset
         if batch.first < start <= batch.last and any(
@@ -574,7 +597,10 @@ class SharePartition:
     # -- the start offset --------------------------------------------------------------------------
 
     def move_start(self, log_start_offset: int) -> None:
-        """The log begins later: what is available before that is done. Source: updateCacheAndOffsets."""
+        """Apply a new log start offset: available records before it are done.
+
+        Source: updateCacheAndOffsets.
+        """
         if log_start_offset <= self.start_offset:
             return
         if not self._batches:
@@ -586,7 +612,10 @@ class SharePartition:
         self.end_offset = max(self.end_offset, log_start_offset)
 
     def _advance_start(self) -> bool:
-        """Move the start offset past what is done, and forget that. Source: maybeUpdateCachedStateAndOffsets."""
+        """Move the start offset past the records that are done, and drop them.
+
+        Source: maybeUpdateCachedStateAndOffsets.
+        """
         batches = self._batches
         floor = self._floor(self.start_offset)
         if floor < 0:
@@ -616,7 +645,7 @@ class SharePartition:
         return True
 
     def _last_done(self) -> tuple[int, int]:
-        """How many batches are done from the first on, and the last offset that is done; -1 for none."""
+        """How many leading batches are done, and the last done offset; -1 for none."""
         last_done = -1
         for place, batch in enumerate(self._batches):
             if self._in_gaps and batch.last >= self._gap_offset:
@@ -628,7 +657,7 @@ class SharePartition:
         return len(self._batches), last_done
 
     def _set_start(self, offset: int) -> None:
-        """Move the start offset: final states before it are counted no more."""
+        """Set the start offset, and stop counting final states before it."""
         for batch in self._overlapping(self.start_offset, offset - 1):
             for run in batch.runs:
                 if run.state in FINAL:
@@ -637,7 +666,7 @@ class SharePartition:
         self.start_offset = offset
 
     def _archive(self, first: int, last: int, state: int) -> bool:
-        """Archive what is in a state between two offsets, at once; return whether there was any."""
+        """Archive, at once, the records in a state between two offsets; return whether there were any."""
         found = False
         for batch in self._overlapping(first, last):
             if not any(run.state == state for run in batch.runs):
@@ -654,7 +683,7 @@ class SharePartition:
         return found
 
     def _set_state(self, run: Run, state: int) -> None:
-        """Change a state, and count those that are final."""
+        """Set a state, and update the count of final states."""
         was, becomes = run.state in FINAL, state in FINAL
         if was != becomes:
             count = max(run.last - max(run.first, self.start_offset) + 1, 0)
@@ -665,7 +694,7 @@ class SharePartition:
 
     @property
     def _in_gaps(self) -> bool:
-        """Whether gaps in what was stored are still to be read."""
+        """Whether gaps in the stored state are still to be read."""
         return self._gap_offset >= 0 and self._gap_end_offset == self.end_offset
 
     def _move_gap(self, offset: int) -> None:
@@ -677,7 +706,7 @@ class SharePartition:
             self._gap_offset = -1
 
     def _floor(self, offset: int) -> int:
-        """The index of the last batch that begins at or before an offset; -1 if none does."""
+        """The index of the last batch that begins at or before an offset; -1 if there is none."""
         return bisect_right(self._batches, offset, key=_FIRST) - 1
 
     def _between(self, first: int, last: int) -> list[InFlightBatch]:
@@ -688,7 +717,7 @@ class SharePartition:
         ]
 
     def _overlapping(self, first: int, last: int) -> list[InFlightBatch]:
-        """The batches that have offsets between two."""
+        """The batches that overlap a range of offsets."""
         floor = self._floor(first)
         if floor < 0 or self._batches[floor].last < first:
             floor += 1
@@ -704,7 +733,7 @@ class SharePartition:
 
 
 class _Lock:
-    """Locks records of a share partition for a member, from now on."""
+    """Locks records of a share partition for a member, starting now."""
 
     __slots__ = ("_partition", "end_ms", "member_id", "settings")
 
@@ -717,14 +746,14 @@ class _Lock:
         self.end_ms = now_ms + settings.lock_duration_ms
 
     def take(self, run: Run) -> None:
-        """Deliver a run that is available, once more than before."""
+        """Deliver an available run, and count the delivery."""
         run.delivery_count = min(run.delivery_count + 1, MOST_DELIVERIES)
         run.member_id = self.member_id
         self._partition._set_state(run, ACQUIRED)
         self.renew(run)
 
     def renew(self, run: Run) -> None:
-        """Let the lock of a run end later."""
+        """Extend the lock of a run."""
         run.lock_end_ms = self.end_ms
         self._partition._note_lock(self.end_ms)
 
@@ -738,10 +767,10 @@ class _Lock:
         *,
         throttled: bool,
     ) -> int:
-        """Acquire what is available between two offsets of a batch, and return how much that is.
+        """Acquire the available records between two offsets of a batch, and return their number.
 
-        Shape: records that have been delivered often come in ever smaller parts, and before the last time alone, so
-        that a record that no consumer can process does not take others with it. Source: acquireSubsetBatchRecords.
+        Shape: records that have been delivered often come in ever smaller parts, and alone on their last delivery, so
+        that a record that no consumer can process does not affect others. Source: acquireSubsetBatchRecords.
         """
         limit, throttled_from = self.settings.delivery_count_limit, self.settings.throttled_from
         count, throttled_most = 0, -1
@@ -790,7 +819,7 @@ class _Lock:
 def batch_is_throttled(
     batch: InFlightBatch, first: int, last: int, settings: ShareSettings
 ) -> bool:
-    """Whether what is available of a batch between two offsets has been delivered so often that less is delivered."""
+    """Whether the available records of a batch were delivered so often that fewer of them are delivered now."""
     limit = settings.throttled_from
     return any(
         run.delivery_count >= limit
@@ -815,7 +844,7 @@ def _follows(before: AcquiredRecords, row: AcquiredRecords) -> bool:
 def _without(
     rows: Iterable[AcquiredRecords], removed: Sequence[tuple[int, int]]
 ) -> Iterator[AcquiredRecords]:
-    """The parts of rows that are not removed; both are in order."""
+    """The parts of rows that were not removed; both lists are in order."""
     place = 0
     for row in rows:
         first = row.first_offset
@@ -839,7 +868,7 @@ def _without(
 def _same_types(
     types: Sequence[int], first: int, lowest: int, highest: int
 ) -> Iterator[tuple[int, int, int]]:
-    """The (first offset, last offset, type) of neighbours with the same type, of types from `first` on."""
+    """The (first offset, last offset, type) of adjacent offsets with the same type; the types begin at `first`."""
     if lowest > highest:
         return
     if len(types) == 1:

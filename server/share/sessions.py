@@ -1,6 +1,6 @@
-"""Share sessions: which partitions a member of a share group fetches, and which request comes next.
+"""Share sessions: which partitions a member of a share group fetches, and which request is expected next.
 
-Pure. A session belongs to a member and to the connection on which it was begun; it ends with that.
+Pure. A session belongs to a member and to the connection that began it, and ends with that connection.
 Source: ShareSession, ShareSessionCache, ShareSessionContext, CachedSharePartition.
 """
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
-#: How many partitions all sessions together may have, at some 300 bytes each.
+#: The maximum number of partitions in all sessions together, at about 300 bytes each.
 MAX_PARTITIONS = 250_000
 
-#: A client connects for one member of one group.
+#: A client connection serves one member of one group.
 MAX_GROUPS_OF_CONNECTION = 64
 
 #: (topic id, partition)
@@ -29,14 +29,15 @@ SessionKey = tuple[str, str]
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of a session's next request."""
+    """The epoch of the next request of a session."""
     return 1 if epoch == 0x7FFFFFFF else epoch + 1
 
 
 class SessionPartition:
-    """A partition of a session. Shape: `topic` is empty if its id was unknown when it was added.
+    """A partition of a session.
 
-    `tells` says that the next answer includes the partition although it has no records.
+    Shape: `topic` is empty if its id was unknown when the partition was added.
+    `tells` says that the next answer includes the partition even without records.
     """
 
     __slots__ = ("tells", "topic")
@@ -47,7 +48,10 @@ class SessionPartition:
 
 
 class ShareSession:
-    """A member's session. Shape: its partitions are in the order in which they are served."""
+    """A member's session.
+
+    Shape: its partitions are in the order in which they are served.
+    """
 
     __slots__ = ("connection", "epoch", "key", "owner", "partitions")
 
@@ -59,9 +63,9 @@ class ShareSession:
         self.partitions: dict[PartitionKey, SessionPartition] = {}
 
     def includes(self, key: PartitionKey, *, has_records: bool, has_error: bool) -> bool:
-        """Whether the answer to a request after the first includes a partition; notes that it was told.
+        """Whether the answer to a later request includes a partition; notes that the client was told.
 
-        Shape: what returns records is moved behind the other partitions, so that none starves.
+        Shape: partitions that return records move behind the others, so that none starves.
         """
         known = self.partitions.get(key)
         if known is None:
@@ -74,7 +78,7 @@ class ShareSession:
 
 
 def rotated(asked: list[T], epoch: int) -> list[T]:
-    """Partitions in the order in which the request of an epoch fetches them.
+    """The partitions in the order in which the request of an epoch fetches them.
 
     Source: PartitionRotateStrategy.rotateRoundRobin.
     """
@@ -85,7 +89,10 @@ def rotated(asked: list[T], epoch: int) -> list[T]:
 
 
 class _Connection:
-    """What a connection has begun. Shape: `keys` are its sessions; `groups` are those and earlier ones' groups."""
+    """The sessions of a connection.
+
+    Shape: `keys` are its current sessions; `groups` are the groups of its current and earlier sessions.
+    """
 
     __slots__ = ("groups", "keys")
 
@@ -97,7 +104,7 @@ class _Connection:
 class ShareSessionCache:
     """The sessions of all members, and which of them each connection has begun.
 
-    Shape: an owner is who is counted as one when there is no room; whatever can be compared.
+    Shape: an owner is any comparable value whose sessions are counted together when space is short.
     Unit: at most `max_sessions`, with `max_partitions` together.
     """
 
@@ -115,10 +122,11 @@ class ShareSessionCache:
         return len(self.sessions) >= self.max_sessions or self.partitions >= self.max_partitions
 
     def in_the_way(self, owner: object) -> SessionKey | None:
-        """Which session should end so that an owner gets one, when there is no room; None if nobody has more than it.
+        """The session to end so that an owner gets one when there is no room; None if no other owner has more.
 
-        Shape: the oldest, or that with the most partitions if these are what there is no room for, of the owner that
-        has most; so that nobody who opens very many keeps everybody else out. Apache Kafka refuses in any case.
+        Shape: of the owner that has most, the oldest session, or the one with the most partitions if partitions are the
+        limit. An owner that opens very many sessions therefore cannot keep others out. Apache Kafka refuses the new
+        session in any case.
         """
         held: dict[object, int] = {}
         by_partitions = len(self.sessions) < self.max_sessions
@@ -136,7 +144,8 @@ class ShareSessionCache:
     def create(
         self, key: SessionKey, connection: object, owner: object = None
     ) -> ShareSession | None:
-        """Begin a session without partitions, in place of the member's earlier one; None if there are too many."""
+        """Begin a session without partitions, replacing the member's earlier one; None if there are too many
+        sessions."""
         self.remove(key)
         if self.is_full:
             return None
@@ -148,7 +157,7 @@ class ShareSessionCache:
         return session
 
     def find(self, key: SessionKey, epoch: int) -> ShareSession | ErrorCode:
-        """The session that a request after the first belongs to.
+        """Find the session of a request that is not the first.
 
         Errors: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
         """
@@ -160,7 +169,7 @@ class ShareSessionCache:
         return session
 
     def add(self, session: ShareSession, key: PartitionKey, topic: str, *, tells: bool) -> bool:
-        """Add a partition, unless the session has it; False if there is no room for it."""
+        """Add a partition, unless the session has it; False if there is no room."""
         if key in session.partitions:
             return True
         if self.partitions >= self.max_partitions or self.sessions.get(session.key) is not session:
@@ -170,7 +179,7 @@ class ShareSessionCache:
         return True
 
     def forget(self, session: ShareSession, key: PartitionKey) -> None:
-        """Drop a partition from a session."""
+        """Remove a partition from a session."""
         if session.partitions.pop(key, None) and self.sessions.get(session.key) is session:
             self.partitions -= 1
 
@@ -195,7 +204,7 @@ class ShareSessionCache:
         return group_id in self._members
 
     def idle_groups(self, connection: object) -> list[str]:
-        """Forget groups that a connection had sessions of, and no longer has, if they are very many."""
+        """Forget the groups that a connection no longer has sessions of, if there are very many."""
         begun = self._connections.get(connection)
         if begun is None or len(begun.groups) <= MAX_GROUPS_OF_CONNECTION:
             return []
@@ -205,7 +214,7 @@ class ShareSessionCache:
         return idle
 
     def disconnected(self, connection: object) -> tuple[list[ShareSession], list[str]]:
-        """A connection has ended: return its sessions, which are to be removed, and its groups."""
+        """Handle a closed connection: return its sessions, which the caller removes, and its groups."""
         begun = self._connections.pop(connection, None)
         if begun is None:
             return [], []

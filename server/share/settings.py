@@ -1,4 +1,7 @@
-"""What a share group's configs say of its fetches. Source: GroupConfig, ShareGroupConfigProvider."""
+"""The settings for share fetches in a group's configs.
+
+Source: GroupConfig, ShareGroupConfigProvider.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ _BY_DURATION = "by_duration:"
 class ShareSettings(NamedTuple):
     """The settings of one group.
 
-    Shape: `max_record_locks` is per partition. `offset_reset` is "latest", "earliest" or how many ms before now a
-    group without a start offset begins.
+    Shape: `max_record_locks` is per partition. `offset_reset` says where a group without a start offset begins:
+    "latest", "earliest", or a number of milliseconds before now.
     """
 
     lock_duration_ms: int = 30_000
@@ -49,7 +52,7 @@ def share_settings(values: Mapping[str, Any]) -> ShareSettings:
 
 def _milliseconds(duration: str) -> int:
     found = _DURATION.fullmatch(duration)
-    if found is None:  # the config allows nothing else
+    if found is None:  # the config allows no other value
         raise ValueError(f"{duration!r} is not a duration")
     days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[:4])
     fraction = (found.group(5) or "").ljust(3, "0")[:3]

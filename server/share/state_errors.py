@@ -1,4 +1,7 @@
-"""What becomes of errors of a share coordinator. Source: SharePartition."""
+"""Maps errors of a share coordinator to errors for members.
+
+Source: SharePartition.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from kwire.errors import ErrorCode
 from ..net.log_limit import LineLimiter
 from .led import Led
 
-#: Errors that fence a share partition: the state is at another leader, or gone.
+#: Errors that fence a share partition: the state has moved to another leader, or is gone.
 FENCING = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH,
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-#: What members are told when the share coordinator refuses. Source: SharePartition.fetchPersisterError.
+#: The errors that members get when the share coordinator refuses.//Source: SharePartition.fetchPersisterError.
 TOLD = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -31,7 +34,7 @@ TOLD = {
 def told(
     lines: LineLimiter, led: Led, done: str, error: ErrorCode, message: str | None
 ) -> ErrorCode:
-    """What members are told, after a line in the log, unless there are many: a client may ask at once again."""
+    """The error for members; logs a line, unless there are many, because a client may retry immediately."""
     lines.log(
         logging.DEBUG if error is ErrorCode.NETWORK_EXCEPTION else logging.ERROR,
         (done, error),
