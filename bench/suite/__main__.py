@@ -1,4 +1,4 @@
-"""python -m bench.suite [--medium|--long|--tiny] [--only SECTION,...] | --render FILE: see docs/performance.md."""
+"""python -m bench.suite [--medium|--long|--tiny] [--rounds N] [--only SECTION,...] | --render FILE: see docs/performance.md."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tests.support.broker_process import REPOSITORY
@@ -33,6 +34,11 @@ def main() -> None:
     form.add_argument("--medium", action="store_const", const="medium", dest="form")
     form.add_argument("--long", action="store_const", const="long", dest="form")
     form.add_argument("--tiny", action="store_const", const="tiny", dest="form")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="how often to repeat what the form repeats; default: as often as it does",
+    )
     parser.add_argument("--only", default="", help=f"of: {', '.join(SECTIONS)}")
     parser.add_argument(
         "--subjects",
@@ -52,6 +58,11 @@ def main() -> None:
         report.write(Results.load(options.render), options.page)
         return
     form_name = options.form or "short"
+    measured = FORMS[form_name]
+    if options.rounds is not None:
+        if options.rounds < 1:
+            parser.error(f"--rounds {options.rounds}: at least 1")
+        measured = replace(measured, rounds=options.rounds)
     only = [word for word in options.only.split(",") if word]
     unknown = set(only) - set(SECTIONS)
     if unknown:
@@ -62,7 +73,8 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "results.json"
     default = ",".join(name for name in NAMES if name != PURE or form_name == "medium")
-    results = Results(form=form_name, machine=describe_machine(), path=path)
+    machine = {**describe_machine(), "rounds": measured.rounds}
+    results = Results(form=form_name, machine=machine, path=path)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # So that whoever ends the run also ends the brokers.
@@ -73,7 +85,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kwire-bench-") as directory:
         root = Path(directory)
         settings = {"log.retention.check.interval.ms": "2000"} if form_name == "long" else {}
-        bench = Bench(FORMS[form_name], [], results, root, time.monotonic())
+        bench = Bench(measured, [], results, root, time.monotonic())
         for name in (options.subjects or default).split(","):
             jars = name in FORMS_OF_KWIRE or fetched_jars(name.replace("Apache Kafka ", "kafka-"))
             if isinstance(jars, str):

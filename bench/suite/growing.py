@@ -119,7 +119,7 @@ def _idle(bench: Bench, subject: Subject) -> None:
 
 
 def curves(bench: Bench) -> None:
-    """Measure each kind of growth, at the points of this form."""
+    """Measure each kind of growth once at each point of this form: the shape counts, not the single figure."""
     try:
         go_program()
     except Missing as reason:
@@ -134,18 +134,17 @@ def curves(bench: Bench) -> None:
     for name, work in kinds.items():
         if bench.is_late(0.84, f"how cost grows with {name}"):
             continue
-        for number in range(bench.form.rounds if bench.form.all_cells else 1):
-            for points in bench.form.curves:
-                for _, subject in bench.in_turn(1):
-                    bench.measure(
-                        "curve",
-                        f"{name}: {points:,}",
-                        subject,
-                        number,
-                        lambda subject=subject, work=work, points=points: work(  # type: ignore[misc]
-                            bench, subject, points
-                        ),
-                    )
+        for points in bench.form.curves:
+            for _, subject in bench.in_turn(1):
+                bench.measure(
+                    "curve",
+                    f"{name}: {points:,}",
+                    subject,
+                    0,
+                    lambda subject=subject, work=work, points=points: work(  # type: ignore[misc]
+                        bench, subject, points
+                    ),
+                )
 
 
 def _produced(bench: Bench, subject: Subject, partitions: int, producers: int) -> dict[str, float]:

@@ -181,9 +181,10 @@ COMMANDS = {
 def _machine(results: Results) -> list[str]:
     about: dict[str, Any] = results.machine
     seconds = sum(about.get("seconds", {}).values())
+    rounds = f", {about['rounds']} rounds" if "rounds" in about else ""
     return [
         f"The {results.form} form, `{COMMANDS.get(results.form, '?')}`, on {about.get('date', '?')}, of kwire "
-        f"{about.get('kwire', '?')}, in {seconds / 60:.0f} minutes: {about.get('processor', '?')}, {about.get('cores', '?')} cores, "
+        f"{about.get('kwire', '?')}, in {seconds / 60:.0f} minutes{rounds}: {about.get('processor', '?')}, {about.get('cores', '?')} cores, "
         f"{about.get('memory_gib', '?')} GiB; {about.get('kernel', '?')}, Python {about.get('python', '?')}, "
         f"{about.get('java', '?')}, {about.get('go', '?')}. Load average before: "
         f"{', '.join(map(str, about.get('load_before', [])))}.",
