@@ -351,7 +351,8 @@ def test_each_record_is_read_once_where_members_leave_in_order(begin: Begin, cli
     scene.wait_for_second_topic()
     for number in range(CHANGES):
         scene.change((CONSUMER, CLASSIC)[number % 2])
-    scene.finish()
+    again = scene.finish()
+    print(f"{CHANGES} changes, {len(scene.load.acknowledged)} records, {again} again")
     everyone = [member for group in scene.groups for member in group.everyone]
     unsure = [(each.name, each.story) for each in everyone if each.unsure]
     assert not unsure, "\n".join(f"{name} {line}" for name, story in unsure for line in story)

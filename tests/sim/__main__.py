@@ -59,6 +59,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one, with the brokers' log")
     parser.add_argument("--steps", type=int, default=20, help="faults in each run (default 20)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--members", type=int, default=0, help="of a consumer group (KIP-848)")
+    parser.add_argument("--sharers", type=int, default=0, help="members of a share group")
     parser.add_argument("--mistake", choices=sorted(MISTAKES), help="plant one")
     parser.add_argument("--mistakes", action="store_true", help="show that each is noticed")
     parser.add_argument(
@@ -69,7 +71,7 @@ def main() -> int:
     if options.seed is not None:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
         with planted(options.mistake):
-            outcome = run(options.seed, options.steps)
+            outcome = run(options.seed, options.steps, options.members, options.sharers)
         print(outcome)
         return int(outcome.violation is not None)
     with processes(options.jobs) as pool:
@@ -86,12 +88,14 @@ def run_many(options: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
     begun = time.monotonic()
     found = []
     seeds = range(options.first, options.first + options.seeds)
-    for outcome in outcomes(seeds, options.steps, options.mistake, pool):
+    groups = {"members": options.members, "sharers": options.sharers}
+    for outcome in outcomes(seeds, options.steps, options.mistake, pool, **groups):
         found.append(outcome)
         if outcome.violation is not None:
             print(
                 f"seed {outcome.seed}: {outcome.violation}\n"
-                f"  again: python -m tests.sim --seed {outcome.seed} --steps {options.steps}",
+                f"  again: python -m tests.sim --seed {outcome.seed} --steps {options.steps}"
+                f" --members {options.members} --sharers {options.sharers}",
                 flush=True,
             )
             if options.until_caught:

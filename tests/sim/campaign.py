@@ -13,11 +13,13 @@ from .planted import planted
 from .world import FAULTS, Outcome, run
 
 
-def outcome_of(seed: int, steps: int, mistake: str | None) -> Outcome:
-    """Run one seed, with a planted mistake if one is named."""
+def outcome_of(
+    seed: int, steps: int, mistake: str | None, members: int = 0, sharers: int = 0
+) -> Outcome:
+    """Run one seed, with a planted mistake if one is named, and with members of groups if there are to be any."""
     logging.disable(logging.CRITICAL)
     with planted(mistake):
-        return run(seed, steps)
+        return run(seed, steps, members, sharers)
 
 
 def processes(jobs: int) -> ProcessPoolExecutor:
@@ -26,13 +28,19 @@ def processes(jobs: int) -> ProcessPoolExecutor:
 
 
 def outcomes(
-    seeds: Iterable[int], steps: int, mistake: str | None, pool: ProcessPoolExecutor
+    seeds: Iterable[int],
+    steps: int,
+    mistake: str | None,
+    pool: ProcessPoolExecutor,
+    members: int = 0,
+    sharers: int = 0,
 ) -> Iterator[Outcome]:
     """Run seeds in processes, and yield the outcomes in the order of the seeds.
 
     Closing the iterator early cancels the seeds that have not begun.
     """
-    yield from pool.map(partial(outcome_of, steps=steps, mistake=mistake), seeds)
+    one = partial(outcome_of, steps=steps, mistake=mistake, members=members, sharers=sharers)
+    yield from pool.map(one, seeds)
 
 
 def table(found: list[Outcome]) -> str:
