@@ -1,4 +1,4 @@
-"""The share groups of the group coordinator, as handlers use them: what the machine decides, and the persister does.
+"""The share groups of the group coordinator, as handlers use them; combines the state machine and the persister.
 
 Source: GroupCoordinatorService (share parts).
 """
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .runtime import CoordinatorRuntime
     from .share_persister import SharePersister
 
-#: For how many share partitions the persister is asked in one step.
+#: The number of share partitions for which the persister is asked in one step.
 ROWS_AT_ONCE = 64
 
 LatestOffsetsOf = Callable[
@@ -57,26 +57,26 @@ LatestOffsetsOf = Callable[
 
 
 class Groups(Protocol):
-    """The group coordinator, as far as share groups need it."""
+    """The part of the group coordinator that share groups need."""
 
     runtime: CoordinatorRuntime[GroupShard]
     image: Callable[[], MetadataImage]
 
     def find(self, group_id: str, may_be_empty: bool = False) -> tuple[int, ErrorCode | GroupShard]:
-        """Return a group's partition and its shard, or why it cannot be served."""
+        """Return a group's partition and its shard, or the reason why this broker cannot serve it."""
         ...
 
     def hand_over(
         self, partition: int, operation: Callable[[GroupShard, int], Result[Any]]
     ) -> None:
-        """Run an operation that nobody waits for, unless another broker coordinates the partition now."""
+        """Run an operation without an answer, unless another broker coordinates the partition now."""
         ...
 
 
 class ShareOffset(NamedTuple):
-    """Where a share group is in a partition.
+    """The position of a share group in a partition.
 
-    Shape: `start_offset` and `lag`, the records that are still to be dealt with, are -1 if they are not known.
+    Shape: `start_offset` and `lag`, the number of records still to be processed, are -1 if they are not known.
     """
 
     topic_id: bytes
@@ -88,10 +88,9 @@ class ShareOffset(NamedTuple):
 
 
 class OffsetsDeleted(NamedTuple):
-    """How a DeleteShareGroupOffsets went.
+    """The outcome of a DeleteShareGroupOffsets.
 
-    Shape: with an error nothing was deleted; otherwise each topic, by name and id, has an error of its own, and a
-    message.
+    Shape: with an error, nothing was deleted; otherwise each topic, by name and id, has its own error and message.
     """
 
     error: ErrorCode
@@ -102,12 +101,15 @@ class OffsetsDeleted(NamedTuple):
 async def no_latest_offsets(
     tps: Iterable[TopicPartition],
 ) -> dict[TopicPartition, int | ErrorCode]:
-    """A broker that knows of no partition."""
+    """The end offsets of a broker that knows no partitions."""
     return dict.fromkeys(tps, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class ShareGroupRequests:
-    """Requests to share groups. Shape: each returns its answer, or an awaitable of it if it has to wait."""
+    """Requests to share groups.
+
+    Shape: each method returns its answer, or an awaitable of it if it has to wait.
+    """
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class ShareGroupRequests:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Ask share coordinators for nothing more."""
+        """Stop asking share coordinators."""
         for task in self._tasks:
             task.cancel()
 
@@ -157,7 +159,7 @@ class ShareGroupRequests:
     # States of share partitions
 
     def initialize(self, partition: int, effect: InitializeStates) -> None:
-        """Have states made, and tell the group's shard of it."""
+        """Have states initialized, and report the result to the group's shard."""
         task = asyncio.get_running_loop().create_task(
             self._initialize(partition, effect), name=f"states of {effect.group_id}"
         )
@@ -174,7 +176,7 @@ class ShareGroupRequests:
         )
 
     async def _ask(self, name: str, group_id: str, rows: Sequence[StatePartition]) -> list[Any]:
-        """Ask the persister, for some share partitions at a time; its answers are in the order of the rows."""
+        """Ask the persister, for a few share partitions at a time; its answers are in the order of the rows."""
         if self._persister is None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             kind = StateSummary if name == "read_summary" else StateOutcome
@@ -185,7 +187,7 @@ class ShareGroupRequests:
             if first:
                 await self._runtime.turns.pause(group_id)
             futures.append(operation(group_id, rows[first : first + ROWS_AT_ONCE]))
-            if not first:  # so that thousands do not wait for the topic to be made
+            if not first:  # otherwise, thousands would wait for the topic to be created
                 await futures[0]
         answers: list[Any] = []
         for future in futures:
@@ -197,7 +199,7 @@ class ShareGroupRequests:
     # Offsets
 
     def describe_all_offsets(self, group_id: str) -> ErrorCode | Awaitable[list[ShareOffset]]:
-        """Return where a group is in all partitions that have a state; none if there is no such group.
+        """Return the positions of a group in all partitions that have a state; none if there is no such group.
 
         Errors: those of GroupCoordinator.find.
         """
@@ -220,7 +222,7 @@ class ShareGroupRequests:
     async def describe_offsets(
         self, group_id: str, partitions: Sequence[tuple[bytes, int]]
     ) -> list[ShareOffset]:
-        """Return where a group is in partitions of topics that exist, in the same order."""
+        """Return the positions of a group in partitions of existing topics, in the same order."""
         turns = self._runtime.turns
         rows = await turns.run(
             each_in_steps(lambda each: ReadState(*each, -1), partitions), group_id
@@ -248,7 +250,7 @@ class ShareGroupRequests:
     def alter_offsets(
         self, request: AlterShareGroupOffsetsRequest
     ) -> AlterShareGroupOffsetsResponse | Awaitable[AlterShareGroupOffsetsResponse]:
-        """Have an empty group begin elsewhere; a group that is not known is made."""
+        """Alter the offsets of an empty group; an unknown group is created."""
         _, shard = self._groups.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return AlterShareGroupOffsetsResponse(error_code=shard, error_message=sentence(shard))
@@ -291,7 +293,7 @@ class ShareGroupRequests:
         if failed:
             await self._runtime.turns.run(_with_failures(response, failed), group_id)
         elif not isinstance(self._runtime.shard(partition), ErrorCode):
-            # Who asks next is told of them.
+            # Later requests see the new offsets.
             made = self._runtime.run(
                 partition,
                 lambda shard, token, now_ms: shard.share.states_made(
@@ -303,7 +305,10 @@ class ShareGroupRequests:
         return response
 
     async def delete_offsets(self, group_id: str, names: Sequence[str]) -> OffsetsDeleted:
-        """Delete what an empty group has of topics. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, those of find."""
+        """Delete the offsets of an empty group in topics.
+
+        Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, those of find.
+        """
         partition, shard = self._groups.find(group_id)
         if isinstance(shard, ErrorCode):
             return OffsetsDeleted(shard, sentence(shard))
@@ -364,7 +369,10 @@ class ShareGroupRequests:
     # Groups
 
     async def delete_group(self, partition: int, group_id: str) -> ErrorCode:
-        """Remove a group without members, first its states. Errors: NON_EMPTY_GROUP, those of the persister."""
+        """Delete the states of a group without members, then the group.
+
+        Errors: NON_EMPTY_GROUP, those of the persister.
+        """
         begun = self._runtime.run(
             partition,
             lambda shard, token, now_ms: shard.share.begin_deleting_group(group_id, token, now_ms),
@@ -403,7 +411,7 @@ class ShareGroupRequests:
 
 
 def _has_lag(row: StateSummary) -> bool:
-    """Whether it is known how much of a partition a group has dealt with."""
+    """Whether the lag of a group in a partition is known."""
     return (
         row.error_code is ErrorCode.NONE
         and row.start_offset != UNINITIALIZED_START_OFFSET
@@ -412,7 +420,7 @@ def _has_lag(row: StateSummary) -> bool:
 
 
 def _offset(row: StateSummary, end: int | ErrorCode | None) -> ShareOffset:
-    """Where a group is in a partition that ends there; an error of a share coordinator counts as nothing known."""
+    """The position of a group in a partition with that end; an error of a share coordinator counts as unknown."""
     if row.error_code is not ErrorCode.NONE:
         return ShareOffset(row.topic_id, row.partition)
     if end is None:
@@ -420,7 +428,7 @@ def _offset(row: StateSummary, end: int | ErrorCode | None) -> ShareOffset:
     if isinstance(end, ErrorCode):
         return ShareOffset(row.topic_id, row.partition, 0, error=end)
     lag = end - row.start_offset - row.delivery_complete_count
-    # A group may have been told to begin at any number; Java's wraps around, too.
+    # A group may have been reset to any number, and Java's subtraction wraps around, too.
     lag = (lag + 2**63) % 2**64 - 2**63
     return ShareOffset(row.topic_id, row.partition, row.start_offset, row.leader_epoch, lag)
 
@@ -434,9 +442,9 @@ def asked_starts(
         dict[tuple[bytes, int], int],
     ]
 ]:
-    """The answer if all goes well, the partitions that are to begin elsewhere, and where each of them begins.
+    """The answer for the case of success, the partitions whose offsets are altered, and their new start offsets.
 
-    Shape: a partition that is named again is answered again; what is asked last counts.
+    Shape: a partition that is named twice is answered twice; the last request counts.
     """
     response = AlterShareGroupOffsetsResponse()
     named: dict[bytes, NamedPartitions] = {}
@@ -472,7 +480,7 @@ def _with_failures(
     response: AlterShareGroupOffsetsResponse,
     failed: Mapping[tuple[bytes, int], StateOutcome],
 ) -> Steps[None]:
-    """Say which partitions could not be made to begin elsewhere."""
+    """The answer with the partitions whose offsets could not be altered."""
     for topic in response.responses:
         for row in topic.partitions:
             yield

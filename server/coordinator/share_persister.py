@@ -1,4 +1,4 @@
-"""The durable state of share partitions, as the leaders of partitions and the group coordinator use it.
+"""The durable state of share partitions, as used by partition leaders and the group coordinator.
 
 Source: org.apache.kafka.server.share.persister.Persister, PersisterStateManager.
 """
@@ -35,13 +35,13 @@ from .share_coordinator import ShareCoordinator, coordinator_key
 
 logger = logging.getLogger(__name__)
 
-#: After so long the next try follows, and each further one after twice as long.
+#: The delay before the first retry; it doubles with each further retry.
 FIRST_BACKOFF_S = 0.05
 MOST_BACKOFF_S = 2.0
-#: How often an operation is tried: with these waits, for about twelve seconds.
+#: The maximum number of attempts; with these delays they take about twelve seconds.
 TRIES = 12
 
-#: Errors after which another try can succeed. Source: PersisterStateManager's handlers.
+#: Retriable errors. Source: PersisterStateManager's handlers.
 TRY_AGAIN = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -54,17 +54,17 @@ TRY_AGAIN = frozenset(
 class SharePersister(Protocol):
     """Reads and writes the state of a group's share partitions at their share coordinators.
 
-    Shape: each operation returns a future of one row for each that was asked, in the same order. A failure is an
-    error in its row, never an exception: what can be retried has been, and NONE means that the change is
-    committed. Operations on the same share partition are carried out in the order in which they were asked.
-    Errors in rows: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (a read of
-    or a write to what was not initialized), those of `TRY_AGAIN` when the retries are used up.
+    Shape: each operation returns a future of one row per requested row, in the same order. A failure is an error in its
+    row, never an exception: retriable errors have been retried, and NONE means that the change is committed. Operations
+    on the same share partition run in the order of the calls.
+    Errors in rows: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (a read of or a
+    write to a state that was not initialized), and those of `TRY_AGAIN` when the retries are exhausted.
     """
 
     def initialize_state(
         self, group_id: str, partitions: Sequence[InitializeState]
     ) -> asyncio.Future[list[StateOutcome]]:
-        """Create the state of share partitions, or begin anew in a later state epoch."""
+        """Create the state of share partitions, or reset it in a later state epoch."""
         ...
 
     def read_state(
@@ -82,21 +82,21 @@ class SharePersister(Protocol):
     def delete_state(
         self, group_id: str, partitions: Sequence[StatePartition]
     ) -> asyncio.Future[list[StateOutcome]]:
-        """Remove states; what has none is done already."""
+        """Delete states; succeeds for share partitions without a state."""
         ...
 
     def read_summary(
         self, group_id: str, partitions: Sequence[ReadState]
     ) -> asyncio.Future[list[StateSummary]]:
-        """Read states without their batches; nobody is fenced."""
+        """Read states without their batches; this fences no leader."""
         ...
 
 
 class Operation(NamedTuple):
-    """One of the five: how it is done here, and how it is asked of another broker.
+    """One of the five operations: how it runs locally, and the request for another broker.
 
     Shape: `local(group id, row)` returns an answer or an awaitable of it; `request(group id, rows)` makes a message,
-    and `answers(response)` reads (topic id, partition, answer) from the reply to it.
+    and `answers(response)` reads (topic id, partition, answer) from the response.
     """
 
     name: str
@@ -120,10 +120,10 @@ ShareKey = tuple[str, bytes, int]
 
 
 class StatePersister:
-    """The SharePersister of a broker: asks its own coordinator, and other brokers' by requests.
+    """The SharePersister of a broker: asks its own coordinator directly, and those of other brokers with requests.
 
     Shape: `send` is None on a broker that never has others; `ensure_topic` creates __share_group_state unless it
-    exists. At most one operation on a share partition is under way; the next ones wait for it.
+    exists. At most one operation per share partition is in progress; later ones wait for it.
     """
 
     def __init__(
@@ -185,17 +185,17 @@ class StatePersister:
             self._sender.keep(after.brokers)
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Stop sending requests."""
         self._sender.close()
         for task in self._tasks:
             task.cancel()
 
-    # How
+    # Internals
 
     def _all(
         self, name: str, group_id: str, rows: Sequence[StatePartition]
     ) -> asyncio.Future[list[Any]]:
-        """Begin an operation on each row; the future is done at once if nothing had to be waited for."""
+        """Start an operation on each row; the future is done immediately if nothing has to wait."""
         operation = self._operations[name]
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         answers: list[Any] = [None] * len(rows)
@@ -255,7 +255,7 @@ class StatePersister:
         row: StatePartition,
         done: Callable[[StateOutcome], None],
     ) -> None:
-        """Try at once; what has to wait or to be tried again becomes a task."""
+        """Make the first attempt directly; operations that have to wait or be retried become tasks."""
         answer = self._try(operation, group_id, row)
         if isinstance(answer, StateOutcome) and answer.error_code not in TRY_AGAIN:
             done(answer)
@@ -277,7 +277,7 @@ class StatePersister:
         for left in reversed(range(TRIES)):
             try:
                 outcome = answer if isinstance(answer, StateOutcome) else await answer
-            except Exception:  # whoever waits has to be answered
+            except Exception:  # waiting callers need an answer
                 logger.exception("the state of a share group cannot be reached")
                 outcome = _refused(operation, row, ErrorCode.UNKNOWN_SERVER_ERROR)
             if not left or outcome.error_code not in TRY_AGAIN:
@@ -290,7 +290,7 @@ class StatePersister:
     def _try(
         self, operation: Operation, group_id: str, row: StatePartition
     ) -> StateOutcome | Awaitable[StateOutcome]:
-        """Ask the coordinator; what is asked next about a share partition waits for the answer, so there is always one."""
+        """Ask the coordinator; the next operation on a share partition waits for the answer, so there always is one."""
         try:
             return self._ask(operation, group_id, row)
         except Exception:
@@ -300,7 +300,7 @@ class StatePersister:
     def _ask(
         self, operation: Operation, group_id: str, row: StatePartition
     ) -> StateOutcome | Awaitable[StateOutcome]:
-        """Ask the coordinator, wherever it is."""
+        """Ask the coordinator, local or remote."""
         image = self._metadata()
         if SHARE_GROUP_STATE_TOPIC not in image.topics:
             return self._create_topic(operation, row)
@@ -320,17 +320,20 @@ class StatePersister:
             self._creating = asyncio.get_running_loop().create_task(self._create())
             self._tasks.add(self._creating)
             self._creating.add_done_callback(self._tasks.discard)
-        await asyncio.wait((self._creating,))  # one for all who wait
+        await asyncio.wait((self._creating,))  # one request for all waiting callers
         return _refused(operation, row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def _create(self) -> None:
         try:
             await self._ensure_topic()
-        except Exception:  # those who wait try again
+        except Exception:  # the waiting callers retry
             logger.exception("%s cannot be created", SHARE_GROUP_STATE_TOPIC)
 
     async def _send(self, broker_id: int, asked: list[Asked]) -> None:
-        """Send what waits for a broker, as one request for each operation and group. Errors: OSError."""
+        """Send the waiting rows for a broker, as one request per operation and group.
+
+        Errors: OSError.
+        """
         requests: dict[tuple[str, str], list[Asked]] = {}
         for each in asked:
             requests.setdefault((each.operation.name, each.group_id), []).append(each)
@@ -364,7 +367,7 @@ def _refused(operation: Operation, row: StatePartition, error: ErrorCode) -> Sta
 
 
 def by_topic(rows: Sequence[StatePartition]) -> dict[bytes, list[Any]]:
-    """Rows as messages have them: by topic."""
+    """Group rows by topic, as messages do."""
     topics: dict[bytes, list[Any]] = {}
     for row in rows:
         topics.setdefault(row.topic_id, []).append(row)

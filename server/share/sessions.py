@@ -144,8 +144,7 @@ class ShareSessionCache:
     def create(
         self, key: SessionKey, connection: object, owner: object = None
     ) -> ShareSession | None:
-        """Begin a session without partitions, replacing the member's earlier one; None if there are too many
-        sessions."""
+        """Begin an empty session that replaces the member's earlier one; None if there are too many sessions."""
         self.remove(key)
         if self.is_full:
             return None

@@ -1,1 +1,1 @@
-"""The share coordinator's machine: the durable state of share partitions (KIP-932)."""
+"""The share coordinator's state machine: the durable state of share partitions (KIP-932)."""

@@ -1,4 +1,4 @@
-"""How the batches of a share partition are put together: later ones over earlier ones, in as few as possible.
+"""Combines the batches of a share partition: later ones replace earlier ones, and the result has as few as possible.
 
 Source: PersisterStateBatchCombiner.
 """
@@ -15,13 +15,13 @@ _Ordered = tuple[int, int, int, int]
 
 
 def combined(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
-    """Return batches without overlaps and below the start offset nothing, in the order of offsets.
+    """Return batches without overlaps, and without offsets below the start offset, in the order of offsets.
 
-    Shape: of two batches with the same offsets that with the higher delivery count wins, and if they are equal that
-    with the higher state: states go forward only. A start offset of -1 cuts nothing off. A batch that ends before it
-    begins is left out.
+    Shape: of two batches with the same offsets, the one with the higher delivery count wins; if the counts are equal,
+    the one with the higher state wins, because states only move forward. A start offset of -1 removes nothing. A batch
+    that ends before it begins is left out.
     """
-    # First and last offset, delivery count, state: the order in which Apache Kafka takes them up.
+    # First and last offset, delivery count, state: the order in which Apache Kafka processes them.
     waiting = [
         (first if first >= start_offset else start_offset, last, count, state)
         for first, last, state, count in batches
@@ -29,7 +29,7 @@ def combined(batches: Iterable[StateBatch], start_offset: int) -> tuple[StateBat
     ]
     waiting.sort()
     done: list[StateBatch] = []
-    knot: list[_Ordered] = []  # those that touch each other, of the ones that follow each other
+    knot: list[_Ordered] = []  # adjacent batches with equal state are joined
     end = 0
     for batch in waiting:
         first, last = batch[:2]
@@ -58,11 +58,11 @@ def is_plain(batches: Iterable[StateBatch]) -> bool:
 
 
 def _untied(knot: list[_Ordered]) -> Iterable[StateBatch]:
-    """Put batches together, in order, that overlap or touch."""
+    """Combine batches that overlap or touch, in order."""
     if len(knot) == 1:
         first, last, count, state = knot[0]
         return (StateBatch(first, last, state, count),)
-    heap: list[tuple[int, ...]] = [*knot]  # what is in order is a heap
+    heap: list[tuple[int, ...]] = [*knot]  # a sorted list is a heap
     done: list[StateBatch] = []
     while heap:
         first, last, *rank = heappop(heap)

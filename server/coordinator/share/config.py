@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShareCoordinatorConfig:
-    """One value for each key that the share coordinator reads. Source: ShareCoordinatorConfig."""
+    """One field for each key that the share coordinator reads. Source: ShareCoordinatorConfig."""
 
     state_topic_partitions: int = 50
     snapshot_update_records_per_snapshot: int = 500

@@ -4,7 +4,8 @@
      0                                            ShareSnapshot: the whole state; null deletes it
      1                                            ShareUpdate: what a write changed since the snapshot
 
-A share partition's snapshot has the number of the one before and 1, and updates have the number of their snapshot.
+The epoch of a share partition's snapshot is one higher than that of its previous snapshot; updates have the epoch of
+their snapshot.
 Source: ShareCoordinatorRecordHelpers, ShareCoordinatorRecordSerde.
 """
 
@@ -47,7 +48,10 @@ class Snapshot(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a write changed. Shape: a start offset of -1 changes nothing; batches go over those before."""
+    """The changes of a write.
+
+    Shape: a start offset of -1 means no change; batches replace earlier ones.
+    """
 
     snapshot_epoch: int
     leader_epoch: int

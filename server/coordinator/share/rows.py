@@ -1,7 +1,7 @@
-"""What is asked of the share coordinator and what it answers, for each share partition.
+"""Requests to the share coordinator and its answers, as rows for single share partitions.
 
-A share partition is a partition of a topic as one share group consumes it. The rows have the fields of APIs 83 to
-87, without their nesting by topic. Source: org.apache.kafka.server.share.persister.PartitionFactory.
+A share partition is a partition of a topic as one share group consumes it. The rows have the fields of APIs 83 to 87,
+without their nesting by topic. Source: org.apache.kafka.server.share.persister.PartitionFactory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
-#: "Not given" in a request, and in an answer "not known yet".
+#: "Not given" in a request, and "not known yet" in an answer.
 UNINITIALIZED_START_OFFSET = -1
 UNINITIALIZED_DELIVERY_COMPLETE_COUNT = -1
 DEFAULT_STATE_EPOCH = 0
@@ -21,8 +21,8 @@ DEFAULT_LEADER_EPOCH = 0
 class StateBatch(NamedTuple):
     """Consecutive offsets with the same state.
 
-    Shape: `last_offset` is included. `delivery_state` is 0 (available), 2 (acknowledged) or 4 (archived); records
-    that are acquired are not stored as such. `delivery_count` is how often they were delivered.
+    Shape: `last_offset` is inclusive. `delivery_state` is 0 (available), 2 (acknowledged) or 4 (archived); the acquired
+    state is not stored. `delivery_count` is the number of deliveries.
     """
 
     first_offset: int
@@ -33,7 +33,10 @@ class StateBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StatePartition:
-    """A share partition of the group that is asked about. Shape: `topic_id` has 16 bytes."""
+    """A share partition of the group in the request.
+
+    Shape: `topic_id` has 16 bytes.
+    """
 
     topic_id: bytes
     partition: int
@@ -41,7 +44,7 @@ class StatePartition:
 
 @dataclass(frozen=True, slots=True)
 class InitializeState(StatePartition):
-    """Begin at `start_offset`, or where the group's share.auto.offset.reset says if it is -1."""
+    """Begin at `start_offset`; if it is -1, where the group's share.auto.offset.reset says."""
 
     state_epoch: int
     start_offset: int = UNINITIALIZED_START_OFFSET
@@ -49,7 +52,7 @@ class InitializeState(StatePartition):
 
 @dataclass(frozen=True, slots=True)
 class ReadState(StatePartition):
-    """Read the state as the leader of the partition in `leader_epoch`; -1 if it does not matter who asks."""
+    """Read the state as the leader of the partition in `leader_epoch`; -1 if the reader need not be the leader."""
 
     leader_epoch: int
 
@@ -58,8 +61,9 @@ class ReadState(StatePartition):
 class WriteState(StatePartition):
     """Change the state as the leader of the partition in `leader_epoch`.
 
-    Shape: `start_offset` -1 leaves it as it is. Batches replace the state of their offsets; those below the start
-    offset are dropped. `delivery_complete_count` is how many records from the start offset on are in a final state.
+    Shape: a `start_offset` of -1 leaves it unchanged. Batches replace the state of their offsets; batches below the
+    start offset are dropped. `delivery_complete_count` is the number of records from the start offset on in a final
+    state.
     """
 
     state_epoch: int
@@ -71,7 +75,10 @@ class WriteState(StatePartition):
 
 @dataclass(frozen=True, slots=True)
 class StateOutcome(StatePartition):
-    """How a share partition fared. Shape: `error_message` is None without an error."""
+    """The outcome for a share partition.
+
+    Shape: `error_message` is None without an error.
+    """
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None

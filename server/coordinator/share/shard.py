@@ -1,7 +1,7 @@
-"""The share coordinator's machine: one partition of __share_group_state.
+"""The share coordinator's state machine: one partition of __share_group_state.
 
-A share partition may have several changes on their way to the log. Each is decided after those before it
-(`Changes.latest`), as if they were committed; an answer is given only when everything that it was decided after is.
+A share partition may have several changes in progress. Each change is computed from the state after the earlier ones
+(`Changes.latest`), as if they were committed. An answer is sent only when every change that it depends on is committed.
 Source: ShareCoordinatorShard.
 """
 
@@ -30,18 +30,18 @@ from .rows import (
 )
 from .state import ShareState, after, bytes_of, change, following
 
-#: Timers, and effects for the coordinator: remove the records that are not needed any more.
+#: Timers, and the effect for the coordinator to remove records that are no longer needed.
 PRUNE = "prune"
 COLD_SNAPSHOTS = "cold_snapshots"
 
-#: How many batches a state may have: those of as many records as a group may lock, and of one batch more in as many parts
-#: as the leader allows (MAX_RUNS). A snapshot of them is far below what a record may have.
+#: The maximum number of batches of a state: one per record that a group may lock, plus one further batch in as many
+#: parts as the leader allows (MAX_RUNS). A snapshot with that many batches is far below the maximum size of a record.
 MAX_BATCHES = 15_000
-#: As many records as a group may lock have no more batches than this, which is what a write may have.
+#: The maximum number of batches of a write, which is the maximum number of records that a group may lock.
 MAX_WRITTEN = 10_000
-#: A write after which a state has so many batches more is refused where there is no memory for new states.
+#: If there is no memory for new states, a write that leaves a state with more additional batches than this is refused.
 MUCH = 100
-#: A write of more batches than this has to have them in order and without overlaps, as leaders send them.
+#: The batches of a larger write have to be in order and without overlaps, as leaders send them.
 MAX_UNORDERED = 1_000
 
 #: How many snapshots or tombstones are written as one batch.
@@ -53,14 +53,14 @@ NO_MEMORY = "There is no memory for more states of share groups."
 TOO_MANY_BATCHES = "The state of the share partition has too many batches."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
 
-#: Apache Kafka's words for an error. Source: Errors.
+#: Apache Kafka's message for an error. Source: Errors.
 MESSAGES = {
     ErrorCode.FENCED_LEADER_EPOCH: "The leader epoch in the request is older than the epoch on the broker.",
     ErrorCode.FENCED_STATE_EPOCH: "The share coordinator rejected the request because the share-group state epoch did not match.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
 }
 
-#: What a failed write to the log means for who asked. Source: CoordinatorOperationExceptionHelper.
+#: The error for the client when a write to the log fails. Source: CoordinatorOperationExceptionHelper.
 WRITE_ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
@@ -72,7 +72,10 @@ WRITE_ERRORS = {
 
 @dataclass(eq=False, slots=True)
 class Change:
-    """A record on its way to the log. Shape: `replies` are (token, answer), for when it is committed."""
+    """A record that is being written.
+
+    Shape: `replies` are (token, answer) pairs to send when it is committed.
+    """
 
     record: ShareRecord
     replies: list[tuple[int, StateOutcome]] = field(default_factory=list)
@@ -80,14 +83,14 @@ class Change:
 
 @dataclass(eq=False, slots=True)
 class Changes:
-    """The records of a share partition that are on their way, and its state after them."""
+    """The records of a share partition that are being written, and the state after them."""
 
     waiting: list[Change]
     latest: ShareState | None
 
 
 class ShareMemory:
-    """What the states of all shards of a broker take. Unit: bytes, estimated."""
+    """The memory of the states of all shards of a broker. Unit: bytes, estimated."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -96,8 +99,8 @@ class ShareMemory:
 class ShareShard:
     """The share partitions of one partition of __share_group_state.
 
-    Shape: `partitions_of(topic_id)` is how many partitions a topic has, 0 if there is none with this id. What is stored
-    is loaded in any case; the bound on memory is for what is new.
+    Shape: `partitions_of(topic_id)` returns the number of partitions of a topic, 0 if there is no topic with this id.
+    Stored states are always loaded; the memory bound applies to new ones.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class ShareShard:
         self.partition = partition
         self.config = config
         self.partitions_of = partitions_of
-        #: What is committed.
+        #: The committed states.
         self.states: dict[ShareKey, ShareState] = {}
         self.changes: dict[ShareKey, Changes] = {}
 
@@ -121,7 +124,10 @@ class ShareShard:
     def initialize_state(
         self, group_id: str, row: InitializeState, token: int, now_ms: int
     ) -> Result[StateOutcome]:
-        """Create a state, or begin anew. Errors: FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+        """Create a state, or reset it.
+
+        Errors: FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
+        """
         key, state = self.find(group_id, row)
         refusal = self.invalid(row)
         if refusal is None and state is not None and -1 != row.state_epoch < state.state_fence:
@@ -164,7 +170,7 @@ class ShareShard:
             refusal = refused(row, ErrorCode.INVALID_REQUEST, TOO_MANY_BATCHES)
         if refusal is not None or state is None:
             return self.at_once(token, refusal)
-        # A write leaves the leader epoch as it is: the first thing that a leader does is to read.
+        # A write does not change the leader epoch, because a leader always reads first.
         leader_epoch = state.snapshot.leader_epoch
         limit = self.config.snapshot_update_records_per_snapshot
         record = change(state, row, leader_epoch, limit, now_ms)
@@ -184,7 +190,10 @@ class ShareShard:
     def read_state(
         self, group_id: str, row: ReadState, token: int, now_ms: int
     ) -> Result[StateRead]:
-        """Read a state; the epoch of a new leader is stored. Errors: INVALID_REQUEST, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+        """Read a state, and store the epoch of a new leader.
+
+        Errors: INVALID_REQUEST, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION.
+        """
         key, state = self.find(group_id, row)
         refusal = self.invalid(row)
         if refusal is None and state is None:
@@ -236,7 +245,10 @@ class ShareShard:
         return self.when_committed(key, token, answer)
 
     def delete_state(self, group_id: str, row: StatePartition, token: int) -> Result[StateOutcome]:
-        """Remove a state, if there is one. Errors: UNKNOWN_TOPIC_OR_PARTITION."""
+        """Delete a state, if there is one.
+
+        Errors: UNKNOWN_TOPIC_OR_PARTITION.
+        """
         key, state = self.find(group_id, row)
         refusal = self.invalid(row) or self.unknown(row)
         if refusal is not None:
@@ -247,20 +259,20 @@ class ShareShard:
         return self.write_record(key, None, token, answer)
 
     def keys_of(self, topic_ids: Collection[bytes]) -> Iterator[list[ShareKey]]:
-        """The share partitions of topics, so many at a time as are removed in one batch."""
+        """The share partitions of topics, in groups of the size that one batch removes."""
         keys = [key for key in self.states if key.topic_id in topic_ids]
         for begin in range(0, len(keys), RECORDS_PER_BATCH):
             yield keys[begin : begin + RECORDS_PER_BATCH]
 
     def remove(self, keys: Collection[ShareKey]) -> Result[Any]:
-        """Remove states whose topic does not exist any more."""
+        """Remove the states of topics that no longer exist."""
         records = [ShareRecord(key, None) for key in keys if self.latest(key) is not None]
         return self.write_records(records) if records else Result()
 
-    # What an operation needs
+    # Helpers of the operations
 
     def latest(self, key: ShareKey) -> ShareState | None:
-        """The state after all that is on its way to the log."""
+        """The state after all changes in progress."""
         changes = self.changes.get(key)
         return self.states.get(key) if changes is None else changes.latest
 
@@ -279,7 +291,7 @@ class ShareShard:
         return None
 
     def full(self, row: StatePartition) -> StateOutcome | None:
-        """Whether there is no memory for more; those who ask try again for a while."""
+        """Whether there is no memory for more; clients then retry for a while."""
         if self.memory.held < self.config.states_max_bytes:
             return None
         return refused(row, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_MEMORY)
@@ -290,7 +302,7 @@ class ShareShard:
         return result
 
     def when_committed(self, key: ShareKey, token: int, answer: Any) -> Result[Any]:
-        """Answer when all changes that the answer shows are committed."""
+        """Answer when all changes that the answer reflects are committed."""
         changes = self.changes.get(key)
         if changes is None:
             return self.at_once(token, answer)
@@ -305,7 +317,7 @@ class ShareShard:
         answer: Any,
         latest: ShareState | None = None,
     ) -> Result[Any]:
-        """Write a record and answer then; `latest` is the state after it, if that is known."""
+        """Write a record and answer when it is committed; `latest` is the state after it, if known."""
         result = self.write_records([ShareRecord(key, value)], latest)
         result.ticket[0].replies.append((token, answer))
         return result
@@ -313,7 +325,7 @@ class ShareShard:
     def write_records(
         self, records: list[ShareRecord], known: ShareState | None = None
     ) -> Result[Any]:
-        """Write records of different share partitions as one batch, and count them as done in `latest`."""
+        """Write records of different share partitions as one batch, and treat them as applied in `latest`."""
         limit = self.config.snapshot_update_records_per_snapshot
         ticket = []
         for record in records:
@@ -348,7 +360,7 @@ class ShareShard:
             and len(changes.waiting) == 1
             and changes.waiting[0].record is record
         ):
-            state = changes.latest  # it was found when the record was written
+            state = changes.latest  # it existed when the record was written
         else:
             limit = self.config.snapshot_update_records_per_snapshot
             state = after(self.states.get(key), value, limit)
@@ -361,10 +373,10 @@ class ShareShard:
             self.states[key] = state
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """There are no transactions in this topic."""
+        """Ignored, because this topic has no transactions."""
 
     def completed(self, ticket: list[Change], error: ErrorCode, now_ms: int) -> Result[Any]:
-        """Answer who waited for a batch; after a timeout, a later call says what became of it."""
+        """Answer the requests that waited for a batch; after a timeout, a later call reports the outcome."""
         result: Result[Any] = Result()
         for one in ticket:
             for token, answer in one.replies:
@@ -375,7 +387,7 @@ class ShareShard:
         return result
 
     def forget(self, one: Change, error: ErrorCode) -> None:
-        """Take a change off the list. If it failed, those behind it go on from the state before it."""
+        """Remove a change; if it failed, recompute the later ones from the state before it."""
         key = one.record.key
         changes = self.changes[key]
         changes.waiting.remove(one)
@@ -388,7 +400,7 @@ class ShareShard:
                 changes.latest = after(changes.latest, each.record.value, limit)
 
     def fire(self, timer: Timer, now_ms: int) -> Result[Any]:
-        """Do what is due from time to time."""
+        """Run a periodic task."""
         if timer.op_name == COLD_SNAPSHOTS:
             result = self.cold_snapshots(now_ms)
             interval_ms = self.config.cold_partition_snapshot_interval_ms
@@ -400,10 +412,10 @@ class ShareShard:
         return result
 
     def cold_snapshots(self, now_ms: int) -> Result[Any]:
-        """Write the state of share partitions anew whose last snapshot is old, so that the records before can go.
+        """Write new snapshots for share partitions whose last snapshot is old, so that earlier records can be deleted.
 
-        Shape: nothing if all of them have been written anew since they last changed, which a quiet topic would be
-        for ever. At most so many at a time; the rest come next time.
+        Shape: nothing is written if no state has changed since its last such snapshot; otherwise a quiet topic would
+        get new snapshots forever. The number per call is limited; the rest follow in the next call.
         """
         interval_ms = self.config.cold_partition_snapshot_interval_ms
         snapshots = [state.snapshot for state in self.states.values()]
@@ -422,7 +434,7 @@ class ShareShard:
         return self.write_records(records) if records else Result()
 
     def loaded(self, now_ms: int) -> Result[Any]:
-        """Begin to prune and to write cold snapshots."""
+        """Start pruning and writing cold snapshots."""
         result: Result[Any] = Result()
         config = self.config
         result.timers.append(Timer(PRUNE, (), now_ms + config.prune_interval_ms))
@@ -432,21 +444,21 @@ class ShareShard:
         return result
 
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
-        """Nobody waits here but for the log, which the runtime answers."""
+        """Do nothing: requests wait only for the log, and the runtime answers those."""
         self.memory.held -= self.held_bytes
         self.held_bytes = 0
         return iter(())
 
     def shift_time(self, delta_ms: int) -> None:
-        """Times here are of the wall clock, and stored as such."""
+        """Do nothing: times are wall-clock times, and stored as such."""
 
     # Pruning
 
     def is_needed(self, record: ShareRecord) -> bool:
-        """Whether the state cannot be made without a committed record.
+        """Whether a committed record is still needed to rebuild the state.
 
-        Shape: those of the latest snapshot are needed, and a tombstone is not if everything before it is gone. While
-        a share partition has changes on their way, all of its records are.
+        Shape: the records since the latest snapshot are needed. A tombstone is not needed once all earlier records are
+        deleted. While a share partition has changes in progress, all of its records are needed.
         """
         if record.key in self.changes:
             return True
@@ -461,6 +473,6 @@ def refused(row: StatePartition, error: ErrorCode, message: str = "") -> StateOu
 
 
 def failed(answer: StateOutcome, error: ErrorCode) -> StateOutcome:
-    """The answer to what could not be written. Source: CoordinatorOperationExceptionHelper."""
+    """The answer when a write fails. Source: CoordinatorOperationExceptionHelper."""
     meant = WRITE_ERRORS.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return type(answer)(answer.topic_id, answer.partition, meant, meant.name)

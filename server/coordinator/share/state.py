@@ -1,4 +1,4 @@
-"""The state of one share partition, and what a record makes of it.
+"""The state of one share partition, and the effect of a record on it.
 
 Source: ShareGroupOffset, ShareCoordinatorShard (handleShareSnapshot, handleShareUpdate, merge).
 """
@@ -11,16 +11,16 @@ from .batches import combined
 from .records import Snapshot, Update
 from .rows import StateSummary, WriteState
 
-#: A state without its batches and the name of its group, with its place in the shard; and one batch.
+#: The memory of a state with its place in the shard, without its batches and the name of its group; and of one batch.
 STATE_BYTES, BATCH_BYTES = 600, 130
 
 
 class ShareState(NamedTuple):
-    """What is stored of a share partition, and what follows from all of its records.
+    """The stored state of a share partition, and what is derived from its records.
 
-    Shape: `leader_fence` and `state_fence` are the highest epochs that were met, below which a request is refused: an
-    initialization sets the stored leader epoch back, but not the fence. `updates` counts the updates since the
-    snapshot that came because of their number.
+    Shape: `leader_fence` and `state_fence` are the highest epochs seen; requests with lower ones are refused. An
+    initialization resets the stored leader epoch, but not the fence. `updates` counts the updates since the last
+    snapshot that was written because of their number.
     """
 
     snapshot: Snapshot
@@ -29,7 +29,7 @@ class ShareState(NamedTuple):
     updates: int
 
     def summary(self, topic_id: bytes, partition: int) -> StateSummary:
-        """The row without batches that describes this state."""
+        """The row that describes this state without its batches."""
         now = self.snapshot
         return StateSummary(
             topic_id,
@@ -42,14 +42,14 @@ class ShareState(NamedTuple):
 
 
 def bytes_of(group_id: str, state: ShareState | None) -> int:
-    """About how much memory a state takes."""
+    """The estimated memory of a state."""
     if state is None:
         return 0
     return STATE_BYTES + len(group_id) + BATCH_BYTES * len(state.snapshot.state_batches)
 
 
 def following(epoch: int) -> int:
-    """The snapshot epoch after one."""
+    """The snapshot epoch after the given one."""
     return 0 if epoch == 0x7FFFFFFF else epoch + 1
 
 
@@ -98,7 +98,7 @@ def after(
 def change(
     state: ShareState, asked: WriteState, leader_epoch: int, updates_per_snapshot: int, now_ms: int
 ) -> Snapshot | Update:
-    """Return the record of a write: an update, or a snapshot after so many updates."""
+    """Return the record of a write: an update, or a snapshot after a number of updates."""
     before = state.snapshot
     if state.updates < updates_per_snapshot:
         return Update(

@@ -1,4 +1,4 @@
-"""The deadlines of members. One that is moved to later keeps its timer, which is set again when it fires."""
+"""The deadlines of members. Moving a deadline to a later time keeps its timer, which is set again when it fires."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ...result import Result, Timer
 
 
 class SetDeadline(NamedTuple):
-    """The effect, inside of the machine, that a deadline is set in so many ms; None cancels it.
+    """The internal effect that sets a deadline in the given number of ms; None cancels it.
 
-    Shape: `epoch` is that of a member that is to give up partitions: the deadline counts only as long as it
-    stays in it. `only_new`: one that runs already stays as it is.
+    Shape: `epoch` is that of a member that has to give up partitions; the deadline counts only while the member is in
+    that epoch. `only_new` leaves a running deadline unchanged.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Deadlines:
         return len(self._known)
 
     def set(self, wanted: SetDeadline, now_ms: int, out: Result[Any]) -> None:
-        """Set or cancel one."""
+        """Set or cancel a deadline."""
         key = wanted.name, wanted.group_id, wanted.member_id
         known = self._known.get(key)
         if wanted.in_ms is None:
@@ -50,7 +50,7 @@ class Deadlines:
         out.timers.append(Timer(wanted.name, key[1:], at_ms))
 
     def fired(self, timer: Timer, now_ms: int, out: Result[Any]) -> int | None:
-        """Return the epoch of a deadline that is due; None if it is not, or not yet."""
+        """Return the epoch of a deadline that is due; None if it no longer exists or is not due yet."""
         group_id, member_id = timer.key
         key = timer.op_name, group_id, member_id
         known = self._known.pop(key, None)
@@ -64,19 +64,19 @@ class Deadlines:
         return epoch
 
     def put_off(self, name: str, group_id: str, member_id: str, at_ms: int) -> None:
-        """Move one that runs to a later time; nothing else."""
+        """Move a running deadline to a later time; do nothing if none is running."""
         key = name, group_id, member_id
         known = self._known.get(key)
         if known is not None:
             self._known[key] = max(known[0], at_ms), known[1], known[2]
 
     def shift(self, delta_ms: int) -> None:
-        """Move all, because the clock was set."""
+        """Move all deadlines, because the clock was set."""
         self._known = {
             key: (at_ms + delta_ms, timer_ms + delta_ms, epoch)
             for key, (at_ms, timer_ms, epoch) in self._known.items()
         }
 
     def clear(self) -> None:
-        """Forget all; their timers find nothing."""
+        """Drop all deadlines; their timers then have no effect."""
         self._known.clear()

@@ -1,4 +1,4 @@
-"""What an operation on a group leaves behind."""
+"""The outcome of an operation on a group."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Afterwards = Callable[[int, Result[Any]], None]
 class Draft:
     """The outcome of an operation.
 
-    Shape: `records` are one batch; when they are committed, `answer` goes out, `deadlines` are set, and `effects`
-    and `afterwards` follow.
+    Shape: `records` are written as one batch. When they are committed, `answer` is sent, `deadlines` are set, and
+    `effects` and `afterwards` follow.
     """
 
     records: list[Any] = field(default_factory=list)
@@ -28,10 +28,10 @@ class Draft:
 
 
 class AssignTarget(NamedTuple):
-    """The effect that a target is computed in steps, because the group is large.
+    """The effect that a target assignment is computed in steps, because the group is large.
 
-    Shape: `member_ids` are those whom it is for, if `steps` do not return them too; `instances` maps static members to
-    their instance ids, which others may take over meanwhile.
+    Shape: `member_ids` are the members of the target, if `steps` does not return them too; `instances` maps static
+    members to their instance ids, which other members may take over in the meantime.
     """
 
     group_id: str

@@ -1,4 +1,4 @@
-"""What groups of the newer types have in common, as their committed records say. Source: ModernGroup."""
+"""The committed state that consumer groups and share groups have in common. Source: ModernGroup."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .members import Partitions
 
 INITIAL_EPOCH = 1
 
-#: A subscribed name without its characters: the entry of the member. Unit: bytes.
+#: The memory of a subscribed name apart from its characters: the entry of the member. Unit: bytes.
 NAME_BYTES = 64
 
 M = TypeVar("M")
 
 
 class ModernGroup(ABC, Generic[M]):
-    """The hard state of a group, which changes only as records are replayed.
+    """The hard state of a group, which changes only when records are replayed.
 
-    Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
-    tombstone). Soft state, lost when the coordinator moves: `image_version` is that of the image whose topics were
-    last looked at; `is_assigning`: a target is being worked on.
+    Shape: `group_epoch` is the epoch of the members' subscriptions, `assignment_epoch` that of the target (-1 after its
+    tombstone). The soft state is lost when the coordinator moves: `image_version` is the version of the image whose
+    topics were last checked; `is_assigning` says that a target is being computed.
     """
 
     is_dead = False
@@ -54,19 +54,19 @@ class ModernGroup(ABC, Generic[M]):
     @property
     @abstractmethod
     def state(self) -> Enum:
-        """The state; the value is Kafka's name on the wire."""
+        """The state of the group; the value is Kafka's name on the wire."""
 
     @property
     def is_empty(self) -> bool:
         return not self.members
 
     def hold(self, more: int) -> None:
-        """Count more, or less, memory."""
+        """Count more memory, or less if negative."""
         self.held_bytes += more
         self.memory.members += more
 
     def forget(self) -> None:
-        """Count nothing for the group any more."""
+        """Stop counting memory for the group."""
         self.memory.offsets -= self.offsets.held_bytes
         self.hold(-self.held_bytes)
 

@@ -1,8 +1,8 @@
-"""Runs the operations on one shard's groups, one write at a time for each group, and what follows from them.
+"""Runs the operations on one shard's groups, one write at a time per group, and applies their outcomes.
 
-An operation is computed from the committed state alone. While a write of its group is under way, it is
-answered if it needs none, and waits otherwise; so the state changes only by replay, as everywhere in
-this folder. Source: GroupMetadataManager, CoordinatorRuntime.
+An operation is computed from the committed state alone. While a write of its group is in progress, an operation that
+needs no write is answered, and any other waits. The state therefore changes only by replay, as everywhere in this
+folder. Source: GroupMetadataManager, CoordinatorRuntime.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .draft import AssignTarget, Draft
 from .refusal import Refusal
 from .surroundings import Metadata, Surroundings
 
-#: How many requests wait for a group's write at most; more are told to try again.
+#: The maximum number of requests that wait for a group's write; clients of further requests are told to retry.
 MOST_WAITING = 10_000
 
-#: Stands for the answer to a request that something else answers.
+#: Stands for the answer to a request that is answered elsewhere.
 NO_ANSWER = object()
 
 D = TypeVar("D", bound=Draft)
@@ -33,8 +33,8 @@ D = TypeVar("D", bound=Draft)
 class Operation(NamedTuple, Generic[D]):
     """A request or a timer that concerns one group.
 
-    Shape: `run` fills the draft; `refuse` makes the answer for an error; a token of None stands for nobody who
-    waits. `reads`: it may be answered while a write is under way.
+    Shape: `run` fills the draft; `refuse` makes the answer for an error; the token is None if nobody waits for an
+    answer. `reads` says that the operation may be answered while a write is in progress.
     """
 
     group_id: str
@@ -45,15 +45,15 @@ class Operation(NamedTuple, Generic[D]):
 
 
 def nobody(refusal: Refusal) -> None:
-    """The answer to a refused operation for which nobody waits."""
+    """The answer to a refused operation that nobody waits for."""
     return None
 
 
 class Writes:
     """The writes of one shard's groups.
 
-    Shape: `writing` maps a group with a write under way to the operations that wait for it; `timed_out` are the
-    drafts whose requests were answered although their outcome is not known.
+    Shape: `writing` maps a group with a write in progress to the operations that wait for it; `timed_out` has the
+    drafts whose requests were answered before the outcome of their write was known.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Writes:
         self.deadlines.shift(delta_ms)
 
     def unload(self) -> Result[Any]:
-        """Refuse what waits, since another broker will coordinate these groups."""
+        """Refuse the waiting operations, because another broker will coordinate these groups."""
         out: Result[Any] = Result()
         moved = Refusal(ErrorCode.NOT_COORDINATOR)
         for waiting in self.writing.values():
@@ -78,7 +78,7 @@ class Writes:
 
 
 class OperationStored(NamedTuple):
-    """Ticket of an operation's records."""
+    """The ticket of an operation's records."""
 
     machine: GroupMachine[Any]
     operation: Operation[Any]
@@ -86,7 +86,7 @@ class OperationStored(NamedTuple):
 
 
 class GroupMachine(Generic[D]):
-    """What a shard does with groups of one kind, whose name is `kind`."""
+    """The operations of a shard on groups of one kind, named `kind`."""
 
     kind: str
     new_draft: type[D]
@@ -97,21 +97,21 @@ class GroupMachine(Generic[D]):
         self.writes = writes
         self.deadlines = writes.deadlines
 
-    # What a kind adds
+    # For subclasses
 
     def write_begins(self, draft: D, now_ms: int, out: Result[Any]) -> None:
-        """An operation's records are about to be written."""
+        """Called before the records of an operation are written."""
 
     def write_failed(
         self, operation: Operation[D], draft: D, error: ErrorCode, now_ms: int, out: Result[Any]
     ) -> None:
-        """They were not written."""
+        """Called when the write failed."""
 
     def committed(self, operation: Operation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
-        """They were written, or there were none."""
+        """Called when the records are committed, or if there were none."""
 
     def begin(self, effect: Any, out: Result[Any]) -> None:
-        """Have work done outside of the machine, unless it is being done."""
+        """Start work outside the machine, unless it is already in progress."""
         if isinstance(effect, AssignTarget):
             group: Any = self.shard.groups.get(effect.group_id)
             if group is None or group.kind != self.kind or group.is_assigning:
@@ -133,7 +133,7 @@ class GroupMachine(Generic[D]):
         )
 
     def perform(self, operation: Operation[D], now_ms: int, out: Result[Any]) -> None:
-        """Run an operation, or let it wait for the write of its group."""
+        """Run an operation, or queue it behind the write of its group."""
         waiting = self.writes.writing.get(operation.group_id)
         if waiting is not None and (not operation.reads or len(waiting) >= MOST_WAITING):
             self.wait(operation, waiting, out)
@@ -167,7 +167,7 @@ class GroupMachine(Generic[D]):
             waiting.append((self, operation))
 
     def follow(self, operation: Operation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
-        """Answer, and do what follows, once an operation's records are committed."""
+        """Send the answer and apply the effects, once the records of an operation are committed."""
         if draft.answer is not NO_ANSWER:
             out.reply(operation.token, draft.answer)
         self.committed(operation, draft, now_ms, out)
@@ -179,7 +179,7 @@ class GroupMachine(Generic[D]):
             step(now_ms, out)
 
     def look_again(self, group_id: str) -> None:
-        """Note that what a group saw of the topics was not stored."""
+        """Note that the group has to check its topics again, because what it saw was not stored."""
         group: Any = self.shard.groups.get(group_id)
         if group is not None and group.kind == self.kind:
             group.image_version = -1
@@ -187,7 +187,7 @@ class GroupMachine(Generic[D]):
     def stored(
         self, ticket: OperationStored, error: ErrorCode, now_ms: int, out: Result[Any]
     ) -> None:
-        """Continue after a write: answer, and let those that waited for it run."""
+        """Continue after a write: answer, and run the operations that waited for it."""
         _, operation, draft = ticket
         assert isinstance(draft, self.new_draft)
         group_id = operation.group_id

@@ -1,4 +1,4 @@
-"""What members of consumer groups and of share groups have in common. Source: ModernGroupMember, MemberState."""
+"""The parts that members of consumer groups and share groups have in common. Source: ModernGroupMember, MemberState."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NO_PARTITIONS: Partitions = {}
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target; the number is the one stored.
+    """How far a member has come toward its target; the number is the stored form.
 
-    STABLE: it has what it is to have at its epoch. UNREVOKED_PARTITIONS: it has to give up some first.
-    UNRELEASED_PARTITIONS: others have not given up all that it is to get. UNKNOWN: stored by a later release.
+    STABLE: it has its target assignment for its epoch. UNREVOKED_PARTITIONS: it has to give up some partitions first.
+    UNRELEASED_PARTITIONS: other members still own partitions of its target. UNKNOWN: stored by a later release.
     Members of share groups are always STABLE.
     """
 

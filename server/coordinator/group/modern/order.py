@@ -1,8 +1,8 @@
-"""The order in which Apache Kafka's assignors meet members and topics.
+"""The order in which Apache Kafka's assignors visit members and topics.
 
-They iterate over Java's HashMap and HashSet, whose order is that of a table of buckets: it depends only
-on the keys, their number, and in a bucket on who came first. The same order here gives the same
-assignments, so a group that moves between brokers of both kinds keeps its own.
+They iterate over Java's HashMap and HashSet, whose order is that of a table of buckets. It depends only on the keys,
+their number, and, within a bucket, on the order of insertion. The same order here gives the same assignments, so a
+group that moves between Apache Kafka and kwire keeps its assignments.
 Source: java.util.HashMap (hash, tableSizeFor, resize), Uuid.hashCode.
 """
 
@@ -19,14 +19,14 @@ from .steps import Steps, exhaust
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: A table has at least so many buckets, and is at most three quarters full.
+#: The minimum number of buckets of a table, and the load factor of three quarters.
 BUCKETS = 16
 
 _TWO_LONGS = Struct(">QQ")
 
 
 def _table_size(keys: int, presized: bool) -> int:
-    """How many buckets a table has: filled one by one, or made for a collection of that size."""
+    """The number of buckets of a table that was filled one by one, or made for a collection of that size."""
     if presized:
         wanted, size = max(int(keys / 0.75) + 1, BUCKETS), 1
         while size < wanted:
@@ -43,7 +43,7 @@ def in_buckets(
 ) -> list[K]:
     """Return the keys in the order of a HashMap into which they were put in the given order.
 
-    Shape: `presized` is for a HashSet that was made from a collection.
+    Shape: `presized` selects a HashSet that was made from a collection.
     """
     if len(keys) < 2:
         return list(keys)
@@ -74,24 +74,24 @@ def hash_of_int(value: int) -> int:
 
 
 def names_in_order(names: Collection[str], *, presized: bool = False) -> list[str]:
-    """Member ids, topic names or names of assignors as a HashMap has them."""
+    """Member ids, topic names or assignor names in the order of a HashMap."""
     return in_buckets(names, hash_of_name, presized=presized)
 
 
 def topics_in_order(topic_ids: Collection[bytes], *, presized: bool = False) -> list[bytes]:
-    """Topic ids as a HashMap has them."""
+    """Topic ids in the order of a HashMap."""
     return in_buckets(topic_ids, hash_of_uuid, presized=presized)
 
 
 def partitions_in_order(partitions: Collection[int]) -> list[int]:
-    """Partitions as a HashSet made of a sorted list has them: ascending, as long as they fit into the table."""
+    """Partitions in the order of a HashSet made from a sorted list: ascending, as long as they fit into the table."""
     if len(partitions) < 2:
         return list(partitions)
     return in_buckets(sorted(partitions), hash_of_int, presized=True)
 
 
 def buckets_for(capacity: int) -> int:
-    """How many buckets a HashMap has that was made with an initial capacity."""
+    """The number of buckets of a HashMap with an initial capacity."""
     size = 1
     while size < capacity:
         size *= 2
@@ -101,7 +101,7 @@ def buckets_for(capacity: int) -> int:
 class Table(Generic[K, V]):
     """A HashMap that is iterated over in Java's order while it grows and shrinks.
 
-    Shape: `buckets` is how many it has at first; `hash_of` as for in_buckets.
+    Shape: `buckets` is its initial number of buckets; `hash_of` is as for in_buckets.
     """
 
     def __init__(self, hash_of: Callable[[K], int], buckets: int = BUCKETS) -> None:
@@ -116,7 +116,7 @@ class Table(Generic[K, V]):
         return key in self.entries
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of a key, which is made if there is none."""
+        """Return the value of a key, creating it if there is none."""
         found = self.entries.get(key)
         if found is None:
             found = self.entries[key] = make()
@@ -125,15 +125,15 @@ class Table(Generic[K, V]):
         return found
 
     def remove(self, key: K) -> None:
-        """Remove a key; the table stays as large as it is."""
+        """Remove a key; the table keeps its size."""
         self.entries.pop(key, None)
 
     def in_order(self) -> list[K]:
-        """The keys."""
+        """The keys in Java's order."""
         return exhaust(self.in_order_in_steps())
 
     def in_order_in_steps(self) -> Steps[list[K]]:
-        """The keys."""
+        """The keys in Java's order, in steps."""
         mask = self._buckets - 1
         keys = list(self.entries)
         places = []

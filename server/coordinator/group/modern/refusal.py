@@ -1,4 +1,4 @@
-"""The end of an operation whose request is refused as a whole."""
+"""Ends an operation whose request is refused as a whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kwire.errors import ErrorCode
 
 
 class Refusal(Exception):
-    """An error code and the sentence that the client reads, in Apache Kafka's words."""
+    """An error code and the message for the client, in Apache Kafka's words."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(message)

@@ -12,7 +12,7 @@ Steps = Generator[None, None, T]
 
 
 def exhaust(steps: Steps[T]) -> T:
-    """Do all of it at once."""
+    """Run all steps at once."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""What an operation on a group sees of its client and of the broker."""
+"""The information about the client and the broker that an operation on a group needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .topic_hash import TopicHashes
 
 
 class Client(NamedTuple):
-    """Who sends a request: its version, and which topics it may know of."""
+    """The sender of a request: its version, and the topics that it may see."""
 
     client_id: str
     client_host: str
@@ -21,7 +21,7 @@ class Client(NamedTuple):
 
 
 class GroupSettings(NamedTuple):
-    """The settings that a group may have of its own. Unit: ms."""
+    """The settings that can be set per group. Unit: ms."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -29,7 +29,7 @@ class GroupSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: GroupConfig, kind: str = "consumer") -> GroupSettings:
-        """Those of a group that has none of its own; `kind` is "consumer" or "share"."""
+        """The settings of a group without settings of its own; `kind` is "consumer" or "share"."""
         if kind == "share":
             return cls(
                 config.share_session_timeout_ms,
@@ -44,12 +44,12 @@ class GroupSettings(NamedTuple):
 
     @classmethod
     def by_kind(cls, config: GroupConfig) -> dict[str, GroupSettings]:
-        """Those of both kinds."""
+        """The settings of both kinds."""
         return {kind: cls.of(config, kind) for kind in ("consumer", "share")}
 
 
 class Metadata(NamedTuple):
-    """What the groups of a broker see of its topics, and the settings of single groups by id and kind."""
+    """The topics as the groups of a broker see them, and the settings of single groups by id and kind."""
 
     image: Callable[[], MetadataImage]
     hashes: TopicHashes
@@ -57,7 +57,7 @@ class Metadata(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What an operation sees of the broker: the topics, the settings of the group, and the memory of all groups."""
+    """What an operation needs of the broker: topics, settings of the group, and the memory of all groups."""
 
     config: GroupConfig
     settings: GroupSettings

@@ -1,8 +1,9 @@
-"""What a group remembers of the topics that it reads: one number, which changes when they do.
+"""The hash of the topics that a group reads, which changes when the topics do.
 
-XXH3 of 64 bits over the id, name, partitions and racks of a topic, then over those of the topics by name.
-Source: Utils.computeTopicHash, computeGroupHash; KIP-1101. Strings are hashed as hash4j does: UTF-16, little
-endian, and then the number of units.
+It is the 64-bit XXH3 over the id, name, partitions and racks of each topic, and then over the hashes of all topics by
+name.
+Source: Utils.computeTopicHash, computeGroupHash; KIP-1101. Strings are hashed as hash4j does: UTF-16, little endian,
+followed by the number of units.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _INT64 = Struct("<q")
 
 
 class TopicHashes:
-    """The hashes of topics, kept as long as they stay the same."""
+    """The hashes of topics, cached as long as the topics stay the same."""
 
     def __init__(self) -> None:
         self.known: dict[str, tuple[TopicImage, Mapping[int, BrokerRegistration], int]] = {}
@@ -27,7 +28,7 @@ class TopicHashes:
         self._generation = 0
 
     def generation(self, image: MetadataImage) -> int:
-        """A number that grows when there are new topics."""
+        """A number that grows whenever there are new topics."""
         if image.topics is not self._topics:
             if image.topics.keys() - self._topics.keys():
                 self._generation += 1
@@ -35,7 +36,10 @@ class TopicHashes:
         return self._generation
 
     def of_group(self, names: Iterable[str], image: MetadataImage) -> int:
-        """The hash of those of the topics that exist; 0 if none does. Shape: a signed number of 64 bits."""
+        """The hash of those topics that exist; 0 if none does.
+
+        Shape: a signed 64-bit number.
+        """
         if image.topics is not self._topics_known:
             self._topics_known = image.topics
             for name in [each for each in self.known if each not in image.topics]:
@@ -60,7 +64,7 @@ def topic_hash(topic: TopicImage, brokers: Mapping[int, BrokerRegistration]) -> 
     partitions = topic.partitions
     parts = [
         _MAGIC,
-        topic.topic_id[7::-1],  # two numbers, as little endian as all others
+        topic.topic_id[7::-1],  # two numbers, little endian like all others
         topic.topic_id[:7:-1],
         _string(topic.name),
         _INT32.pack(len(partitions)),

@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): members, target assignments, and which share partitions have a state."""
+"""Share groups (KIP-932): members, target assignments, and the share partitions that have a state."""

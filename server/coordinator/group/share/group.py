@@ -1,7 +1,7 @@
-"""A share group as its committed records say. Source: ShareGroup.
+"""The committed state of a share group. Source: ShareGroup.
 
-The hard state changes only by `put_*` and `remove_member`, which the replay of records calls; what can be derived
-from it is counted along, or remembered until it changes.
+The hard state changes only through `put_*` and `remove_member`, which the replay of records calls. Derived values are
+updated along with it, or cached until it changes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ShareGroupState(Enum):
 class ShareGroup(ModernGroup[ShareGroupMember]):
     """The hard state of one share group.
 
-    Shape: `topics` counts the members that read a topic. `states` is None as long as no share partition has had a
-    state. Soft state: `states_ms` is when `states` last changed; `complete_version` that of the image in which nothing
-    lacked a state.
+    Shape: `topics` counts the members that read a topic. `states` is None until a share partition gets a state. Soft
+    state: `states_ms` is the time when `states` last changed; `complete_version` is the version of the image in which
+    all partitions had a state.
     """
 
     kind = "share"
@@ -57,7 +57,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         self.complete_version = -1
         self._lacks_assignment: bool | None = None
 
-    # What all kinds of groups have (kinds.py)
+    # Required of all kinds of groups (kinds.py)
 
     @property
     def state(self) -> ShareGroupState:
@@ -68,11 +68,11 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def partition_check(self, sender: Committer) -> PartitionCheck | None:
-        """Not reached, since no commit is valid."""
+        """Never called, because no commit is valid."""
         return None
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Refuse to show offsets."""
+        """Refuse to return offsets."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -83,14 +83,14 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         """Nothing expires."""
         return []
 
-    # What is derived
+    # Derived values
 
     def target_of(self, member_id: str) -> Partitions:
-        """What a member is to have."""
+        """The target assignment of a member."""
         return self.target.get(member_id, NO_PARTITIONS)
 
     def topics_with(self, old: ShareGroupMember, new: ShareGroupMember | None) -> Counter[str]:
-        """The subscribed topics if `new` takes the place of `old`, or if nobody does."""
+        """The subscribed topics after `new` replaces `old`, or after `old` is removed."""
         names = frozenset() if new is None else new.subscribed_topic_names
         if names == old.subscribed_topic_names:
             return self.topics
@@ -102,14 +102,14 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
 
     @property
     def initialized(self) -> Mapping[bytes, NamedPartitions]:
-        """The partitions that have a state, which alone are assigned."""
+        """The partitions that have a state; only these are assigned."""
         return {} if self.states is None else self.states.initialized
 
     @property
     def lacks_assignment(self) -> bool:
-        """Whether partitions of subscribed topics have a state and are assigned to nobody, or the other way round.
+        """Whether the assigned partitions differ from the partitions of subscribed topics that have a state.
 
-        Cost: in proportion to the target, once after each change.
+        Cost: proportional to the target, once after each change.
         """
         if self._lacks_assignment is None:
             self._lacks_assignment = self._look_for_unassigned()
@@ -131,7 +131,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     # Replay
 
     def _changed(self) -> None:
-        """Forget what was derived."""
+        """Drop the derived values."""
         self._lacks_assignment = None
         self.complete_version = -1
 
@@ -154,7 +154,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
             del self.members[member_id]
 
     def put_target(self, member_id: str, partitions: Partitions | None) -> None:
-        """Set what a member is to have; None removes it."""
+        """Set the target assignment of a member; None removes it."""
         self._changed()
         old = self.target.pop(member_id, NO_PARTITIONS)
         if partitions is not None:
@@ -164,7 +164,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         )
 
     def put_states(self, states: StatePartitions | None) -> None:
-        """Set which share partitions have a state."""
+        """Set the share partitions that have a state."""
         self._changed()
         old = self.states
         self.states = states
@@ -172,7 +172,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
 
 
 def member_bytes(member: ShareGroupMember) -> int:
-    """What a member keeps in memory, without its target."""
+    """The memory of a member, without its target."""
     return (
         MEMBER_BYTES
         + getsizeof(member.member_id)

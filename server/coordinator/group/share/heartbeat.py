@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat: a member joins, stays, changes its wishes, or leaves.
+"""ShareGroupHeartbeat: a member joins, stays, changes its subscription, or leaves.
 
 Source: GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid, GroupMetadataManager.shareGroupHeartbeat,
 shareGroupLeave and shareGroupFenceMember, ShareGroupAssignmentBuilder; KIP-932.
@@ -38,16 +38,19 @@ SESSION_DUE = "share_session_due"
 #: A member id has at least one character, and at most as many as a UUID as text.
 MEMBER_ID_LENGTH = 36
 
-#: How many topics a member names at most: they are counted and stored in one turn.
+#: The maximum number of topics of a member: they are counted and stored in one turn.
 MOST_NAMES = 10_000
 
-#: How many topics, and partitions of these, the members of a group read at most: they are in one record.
+#: The maximum number of topics, and of their partitions, that the members of a group read: they are in one record.
 MOST_TOPICS = 10_000
 MOST_PARTITIONS = 20_000
 
 
 def check_request(request: ShareGroupHeartbeatRequest) -> None:
-    """Refuse a request that no group could take. Errors: INVALID_REQUEST."""
+    """Refuse a request that no group could accept.
+
+    Errors: INVALID_REQUEST.
+    """
     _not_empty(request.member_id, "MemberId can't be empty.")
     _not_empty(request.group_id, "GroupId can't be empty.")
     _not_empty(request.rack_id, "RackId can't be empty.")
@@ -149,7 +152,7 @@ def _check_size(near: Surroundings, group: ShareGroup, member_id: str) -> None:
 def _check_memory(
     near: Surroundings, group: ShareGroup, old: ShareGroupMember, new: ShareGroupMember
 ) -> None:
-    """Refuse a member, also one that is in the group and asks for more, for which there is no memory."""
+    """Refuse a member for which there is no memory, even if it is in the group and asks for more."""
     if new == old:
         return
     known = member_bytes(old) if old.member_id in group.members else -GROUP_BYTES
@@ -160,7 +163,10 @@ def _check_memory(
 
 
 def _check_topics(near: Surroundings, topics: dict[str, int]) -> None:
-    """Refuse to read more than fits into one record of what has a state. Errors: GROUP_MAX_SIZE_REACHED."""
+    """Refuse more partitions than fit into one record of initialized states.
+
+    Errors: GROUP_MAX_SIZE_REACHED.
+    """
     known = near.image.topics
     partitions = sum(len(known[name].partitions) for name in topics if name in known)
     if len(topics) > MOST_TOPICS or partitions > MOST_PARTITIONS:
@@ -172,9 +178,9 @@ def _check_topics(near: Surroundings, topics: dict[str, int]) -> None:
 
 
 def _member(group: ShareGroup, member_id: str, epoch: int) -> ShareGroupMember:
-    """Return the member that sends a request at an epoch, a new one if it joins.
+    """Return the member that sends a request at an epoch; if it joins, a new one.
 
-    Shape: the epoch before the present one counts too, since the answer with the present one may have been lost.
+    Shape: the previous epoch is accepted too, because the answer with the current epoch may have been lost.
     Errors: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
     """
     if epoch == JOIN_EPOCH:
@@ -215,7 +221,7 @@ def _move(
     target: Partitions,
     subscription_changed: bool,
 ) -> ShareGroupMember:
-    """Give a member what it is to have, of the topics that it reads; nobody has to give up anything first."""
+    """Give a member its target, limited to the topics that it reads; no other member has to give up anything first."""
     if not subscription_changed and member.is_reconciled_to(target_epoch):
         return member
     if not subscription_changed and target_epoch == member.member_epoch:
@@ -248,7 +254,7 @@ def leave(
 def remove_member(
     near: Surroundings, group: ShareGroup, member: ShareGroupMember, draft: Draft
 ) -> None:
-    """Remove a member; the group's epoch is raised, and its partitions go to the others with the next heartbeat."""
+    """Remove a member and bump the group's epoch; the other members get its partitions with their next heartbeats."""
     group_id, member_id = group.group_id, member.member_id
     metadata_hash = near.hashes.of_group(group.topics_with(member, None), near.image)
     draft.records += [

@@ -1,4 +1,4 @@
-"""The share groups of one shard: requests, timers, and what the share coordinators are asked for.
+"""The share groups of one shard: requests, timers, and what share coordinators have to do.
 
 Source: GroupMetadataManager (share parts).
 """
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Alteration(NamedTuple):
-    """Whether a group may begin elsewhere, and in which state epoch the share coordinators are to begin."""
+    """Whether the offsets of a group may be altered, and the state epoch for the share coordinators."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -42,7 +42,7 @@ class Alteration(NamedTuple):
 
 
 class ShareGroups(GroupMachine[Draft]):
-    """What a shard does with share groups."""
+    """The share groups of a shard."""
 
     kind = "share"
     new_draft = Draft
@@ -56,7 +56,7 @@ class ShareGroups(GroupMachine[Draft]):
     def share_heartbeat(
         self, request: ShareGroupHeartbeatRequest, client: Client, token: int, now_ms: int
     ) -> Result[Any]:
-        """Take a member in, keep it, or let it go."""
+        """Add, keep or remove a member."""
         out: Result[Any] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
@@ -82,7 +82,10 @@ class ShareGroups(GroupMachine[Draft]):
         return group
 
     def group_for(self, group_id: str, *, make: bool) -> ShareGroup:
-        """Return a share group, a new one if there is none and it may be made. Errors: GROUP_ID_NOT_FOUND."""
+        """Return a share group, creating it if there is none and that is allowed.
+
+        Errors: GROUP_ID_NOT_FOUND.
+        """
         if group_id in self.shard.groups:
             return self.existing(group_id)
         if not make:
@@ -108,13 +111,13 @@ class ShareGroups(GroupMachine[Draft]):
     def target_assigned(
         self, effect: AssignTarget, found: Mapping[str, Partitions] | None, now_ms: int
     ) -> Result[Any]:
-        """Store a target that was computed in steps; None if that failed."""
+        """Store a target that was computed in steps; it is None if that failed."""
         out: Result[Any] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
             group = self.existing(effect.group_id)
             if not group.is_assigning or effect.epoch > group.group_epoch:
-                return  # it was computed for a group of that name that has been deleted since
+                return  # it was computed for a deleted group with the same name
             group.is_assigning = False
             if found is None or effect.epoch <= group.assignment_epoch:
                 return
@@ -127,13 +130,13 @@ class ShareGroups(GroupMachine[Draft]):
     def committed(
         self, operation: Operation[Draft], draft: Draft, now_ms: int, out: Result[Any]
     ) -> None:
-        """Note when the share coordinators were asked last."""
+        """Note when the share coordinators were last asked."""
         if any(isinstance(record, StatePartitionsRecord) for record in draft.records):
             group = self.shard.groups.get(operation.group_id)
             if isinstance(group, ShareGroup):
                 group.states_ms = now_ms
 
-    # What share coordinators have answered
+    # Answers of share coordinators
 
     def states_made(
         self,
@@ -142,7 +145,7 @@ class ShareGroups(GroupMachine[Draft]):
         now_ms: int,
         token: int | None = None,
     ) -> Result[ErrorCode]:
-        """Write down which share partitions have a state now; if one of them has failed, none counts."""
+        """Record which share partitions have a state now; if one of them failed, none is recorded."""
         out: Result[ErrorCode] = Result()
         partitions: dict[bytes, set[int]] = {}
         for row in outcomes:
@@ -173,7 +176,10 @@ class ShareGroups(GroupMachine[Draft]):
     def alter_offsets(
         self, group_id: str, topics: states.Topics, token: int, now_ms: int
     ) -> Result[Alteration]:
-        """Prepare to have an empty group begin elsewhere in partitions. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Prepare to alter the offsets of an empty group.
+
+        Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
         out: Result[Alteration] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
@@ -221,7 +227,7 @@ class ShareGroups(GroupMachine[Draft]):
     def offsets_deleted(
         self, group_id: str, topic_ids: Collection[bytes], token: int, now_ms: int
     ) -> Result[ErrorCode]:
-        """Write down that the states of topics are gone."""
+        """Record that the states of topics have been deleted."""
         out: Result[ErrorCode] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
@@ -236,7 +242,7 @@ class ShareGroups(GroupMachine[Draft]):
     def topics_deleted(
         self, group_id: str, topic_ids: Collection[bytes], now_ms: int
     ) -> Result[Any]:
-        """Forget topics that do not exist any more."""
+        """Forget topics that no longer exist."""
         out: Result[Any] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
@@ -246,7 +252,7 @@ class ShareGroups(GroupMachine[Draft]):
         return out
 
     def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
-        """Remove a group without members, whose states are gone already."""
+        """Remove a group without members, whose states have been deleted already."""
         out: Result[ErrorCode] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
@@ -260,7 +266,7 @@ class ShareGroups(GroupMachine[Draft]):
         return out
 
     def drop(self, group_id: str, out: Result[Any]) -> None:
-        """Forget what is left of a group after its tombstones."""
+        """Drop what remains of a group after its tombstones."""
         group = self.shard.groups.get(group_id)
         if group is not None:
             self.shard.drop_if_unused(group, out)
@@ -268,7 +274,7 @@ class ShareGroups(GroupMachine[Draft]):
     # Loading, and time
 
     def keep_members(self, group: ShareGroup, now_ms: int) -> None:
-        """Begin the sessions of all members anew, as if each had just sent a heartbeat."""
+        """Restart the sessions of all members, as if each had just sent a heartbeat."""
         timeout_ms = self.metadata.settings(group.group_id, self.kind).session_timeout_ms
         for member_id in group.members:
             self.deadlines.put_off(
@@ -276,7 +282,7 @@ class ShareGroups(GroupMachine[Draft]):
             )
 
     def restore(self, group: ShareGroup, now_ms: int, out: Result[Any]) -> None:
-        """Begin the sessions of a group that was loaded."""
+        """Start the sessions of a group that was loaded."""
         group.states_ms = now_ms
         timeout_ms = self.metadata.settings(group.group_id, self.kind).session_timeout_ms
         for member_id in group.members:
@@ -284,7 +290,7 @@ class ShareGroups(GroupMachine[Draft]):
             self.deadlines.set(session, now_ms, out)
 
     def shift_time(self, delta_ms: int) -> None:
-        """Move when the share coordinators were asked, because the clock behind `now_ms` was set."""
+        """Move the times at which share coordinators were asked, because the clock behind `now_ms` was set."""
         for group in self.shard.groups.values():
             if isinstance(group, ShareGroup):
                 group.states_ms += delta_ms

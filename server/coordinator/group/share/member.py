@@ -9,7 +9,10 @@ from ..modern.members import MemberState, Partitions
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupMember:
-    """One member. Shape: `assigned` are the partitions that it may consume, together with others."""
+    """One member.
+
+    Shape: `assigned` are the partitions that it may consume, possibly together with other members.
+    """
 
     member_id: str
     member_epoch: int = 0
@@ -22,5 +25,5 @@ class ShareGroupMember:
     assigned: Partitions = field(default_factory=dict)
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has all that it is to have at that epoch."""
+        """Whether the member has its complete target assignment at that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch

@@ -31,7 +31,7 @@ _INT16 = Struct(">h")
 
 
 class NamedPartitions(NamedTuple):
-    """Partitions of a topic, and the name that it had."""
+    """The partitions of a topic, and the topic's name when they were stored."""
 
     name: str
     partitions: frozenset[int]
@@ -40,8 +40,8 @@ class NamedPartitions(NamedTuple):
 class StatePartitions(NamedTuple):
     """The share partitions of a group for which the share coordinators have a state, by topic id.
 
-    Shape: `initializing` are those for which it has been asked, `initialized` have one; of the topics in `deleting`,
-    by name, it is being deleted.
+    Shape: for partitions in `initializing`, a state has been requested; those in `initialized` have one. The states of
+    the topics in `deleting`, by name, are being deleted.
     """
 
     initializing: Mapping[bytes, NamedPartitions] = {}
@@ -57,7 +57,7 @@ class ShareEpochRecord(NamedTuple):
 
 
 class ShareMemberRecord(NamedTuple):
-    """What a member has said about itself; its epochs and partitions are in `ShareCurrentRecord`."""
+    """The subscription and identity that a member has sent; its epochs and partitions are in `ShareCurrentRecord`."""
 
     group_id: str
     member_id: str
@@ -72,7 +72,7 @@ class ShareTargetEpochRecord(NamedTuple):
 
 
 class ShareTargetRecord(NamedTuple):
-    """What a member is to have."""
+    """The target assignment of a member."""
 
     group_id: str
     member_id: str
@@ -80,7 +80,7 @@ class ShareTargetRecord(NamedTuple):
 
 
 class ShareCurrentRecord(NamedTuple):
-    """A member's epochs, state and partitions; the rest of the value is not used."""
+    """A member's epochs, state and partitions; the other fields of the value are not used."""
 
     group_id: str
     member_id: str
@@ -88,7 +88,7 @@ class ShareCurrentRecord(NamedTuple):
 
 
 class StatePartitionsRecord(NamedTuple):
-    """Which share partitions have a state."""
+    """The share partitions that have a state."""
 
     group_id: str
     value: StatePartitions | None
@@ -116,7 +116,7 @@ KEY_TYPES = frozenset(_KEY_MESSAGES)
 
 
 def tombstones(group_id: str, member_ids: Collection[str]) -> list[ShareGroupRecord]:
-    """The records that delete a group with these members."""
+    """The records that delete a group and its members."""
     return [
         *(ShareCurrentRecord(group_id, member_id, None) for member_id in member_ids),
         *(ShareTargetRecord(group_id, member_id, None) for member_id in member_ids),

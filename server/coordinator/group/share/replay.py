@@ -1,4 +1,4 @@
-"""How the records of a share group change it. Source: GroupMetadataManager.replay."""
+"""Applies the records of a share group to it. Source: GroupMetadataManager.replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_TARGET_EPOCH = -1
 
 
 def replay(group: ShareGroup, record: ShareGroupRecord) -> None:
-    """Apply a committed record. The tombstone of the group itself is left to the caller."""
+    """Apply a committed record; the caller handles the tombstone of the group itself."""
     match record:
         case ShareEpochRecord(_, value):
             if value is not None:
@@ -55,7 +55,7 @@ def replay(group: ShareGroup, record: ShareGroupRecord) -> None:
 
 
 def _with_current(said: ShareGroupMember, current: ShareGroupMember) -> ShareGroupMember:
-    """What a member has said about itself, with the epochs and partitions of another value of it."""
+    """A member with the identity and subscription of one value, and the epochs and partitions of another."""
     return replace(
         said,
         member_epoch=current.member_epoch,

@@ -1,4 +1,4 @@
-"""The sentences that Apache Kafka's answers about the offsets of share groups carry with an error.
+"""Apache Kafka's error messages for requests about the offsets of share groups.
 
 Source: org.apache.kafka.common.protocol.Errors.
 """
@@ -34,5 +34,5 @@ _SENTENCES = {
 
 
 def sentence(error: ErrorCode | int) -> str | None:
-    """What Apache Kafka says with an error, if it is one that occurs here; None without one."""
+    """Apache Kafka's message for an error, if the error occurs here; None without an error."""
     return _SENTENCES.get(ErrorCode(error))

@@ -1,9 +1,10 @@
-"""The assignor `simple`: members share partitions so that each has as many as any other, and keeps what it can.
+"""The assignor `simple`: distributes partitions evenly over members that share them, and keeps existing assignments if
+possible.
 
-If there are more members than partitions, each partition has several members. Decisions are made in the order of
-Apache Kafka's tables (order.py), so that both make the same of a group. If all members read the same topics, these are
-assigned together, otherwise each topic by itself; then a topic that nobody reads any more stays where it was, and
-members are not told of it.
+If there are more members than partitions, each partition has several members. Decisions are made in the order of Apache
+Kafka's tables (order.py), so that both compute the same assignment. If all members read the same topics, these are
+assigned together; otherwise each topic is assigned by itself. In that case, a topic that no member reads any more keeps
+its assignment, but members are not told of it.
 Source: SimpleAssignor, SimpleHomogeneousAssignmentBuilder, SimpleHeterogeneousAssignmentBuilder.
 """
 
@@ -31,17 +32,17 @@ NAME = "simple"
 
 
 class SharingMember(NamedTuple):
-    """A member: the topics that it reads, those that exist, in Kafka's order; and its present target."""
+    """A member: the existing topics that it reads, in Kafka's order, and its present target."""
 
     topics: Sequence[bytes]
     assignment: Partitions
 
 
 class SharingInput(NamedTuple):
-    """A group.
+    """A group, as input of the assignor.
 
-    Shape: `members` in the order in which they are served; `alike`: all read the same topics. `partitions` maps a
-    topic to its partitions that can be assigned, in ascending order.
+    Shape: `members` are in the order in which they are served; `alike` says that all read the same topics. `partitions`
+    maps a topic to its assignable partitions, in ascending order.
     """
 
     members: Mapping[str, SharingMember]
@@ -50,13 +51,13 @@ class SharingInput(NamedTuple):
 
     @property
     def work(self) -> int:
-        """How many members and partitions have to be looked at."""
+        """The number of members and partitions to process."""
         times = 1 if self.alike else max(len(self.partitions), 1)
         return len(self.members) * times + sum(map(len, self.partitions.values()))
 
 
 def assign_simple(given: SharingInput) -> Steps[dict[str, Partitions]]:
-    """Assign; a member that is not in the result has nothing."""
+    """Assign the partitions; members that are not in the result get none."""
     members = list(given.members.values())
     if not members:
         return {}
@@ -85,24 +86,24 @@ def assign_simple(given: SharingInput) -> Steps[dict[str, Partitions]]:
 
 
 def hash_of_key(key: Key) -> int:
-    """Hash a TopicIdPartition, a record of Java."""
+    """Hash a TopicIdPartition, which is a Java record."""
     return 31 * hash_of_uuid(key[0]) + key[1]
 
 
 def _hash_of_partition(key: Key) -> int:
-    """Hash a partition where the topic is given."""
+    """Hash a partition of a known topic."""
     return key[1]
 
 
 def sized(expected: int) -> int:
-    """The buckets of a table that is made for so many keys, as AssignorHelpers does."""
+    """The buckets of a table made for that many keys, as AssignorHelpers does."""
     return buckets_for(int((expected + 1) / 0.75) + 1)
 
 
 class _Sharing:
-    """The assignment of a group in the making; members are known by their index.
+    """An assignment being computed; members are known by their index.
 
-    Shape: `changed` has the assignments that differ from the present ones, or may.
+    Shape: `changed` has the assignments that may differ from the present ones.
     """
 
     def __init__(self, members: Sequence[SharingMember]) -> None:
@@ -116,7 +117,7 @@ class _Sharing:
         return {topic_id: frozenset(some) for topic_id, some in changed.items()}
 
     def change(self, index: int) -> dict[bytes, set[int]]:
-        """Return a member's assignment, to be changed."""
+        """Return a member's assignment for modification."""
         changed = self.changed.get(index)
         if changed is None:
             present = self.members[index].assignment
@@ -125,7 +126,7 @@ class _Sharing:
         return changed
 
     def drop_others(self, topics: Collection[bytes]) -> None:
-        """Take away topics that nobody reads any more."""
+        """Remove topics that no member reads any more."""
         for index, member in enumerate(self.members):
             for topic_id in member.assignment:
                 if topic_id not in topics:
@@ -138,7 +139,7 @@ class _Sharing:
         assignable: Mapping[bytes, Sequence[int]],
         hash_of: Callable[[Key], int],
     ) -> Steps[None]:
-        """Assign the partitions of topics to those who read them."""
+        """Assign the partitions of topics to their readers."""
         targets = [(topic_id, number) for topic_id in topics for number in assignable[topic_id]]
         per_partition = -(-len(readers) // len(targets)) if targets else 0
         wanted = dict.fromkeys(range(len(self.members)), 0)
@@ -186,7 +187,7 @@ class _Sharing:
         wanted: Mapping[int, int],
         per_partition: int,
     ) -> Steps[None]:
-        """Give what has too few members to the members that have too little, one after the other."""
+        """Assign partitions with too few members to the members with too few partitions, one after the other."""
         room = dict.fromkeys(index for index, mine in held.items() if len(mine) < wanted[index])
         round = iter(list(room))
         given = False

@@ -1,7 +1,7 @@
-"""Which share partitions of a group have a state at their share coordinators, and which are to get or lose it.
+"""The share partitions of a group that have a state at their share coordinators, and those that are to get or lose one.
 
-A partition is assigned only when it has a state. So the partitions of newly subscribed topics, and new ones of
-known topics, are first written down as initializing; the persister is asked; and what it says is written down.
+A partition is assigned only if it has a state. Partitions of newly subscribed topics, and new partitions of known
+topics, are first recorded as initializing. Then the persister is asked, and its answer is recorded.
 Source: GroupMetadataManager.subscribedTopicsChangeMap, addInitializingTopicsRecords, initializeShareGroupState,
 uninitializeShareGroupState, shareGroupBuildPartitionDeleteRequest, sharePartitionsEligibleForOffsetDeletion.
 """
@@ -28,16 +28,16 @@ NO_STATES = StatePartitions()
 
 
 class InitializeStates(NamedTuple):
-    """The effect that share coordinators are asked to begin with partitions."""
+    """The effect that share coordinators initialize partitions."""
 
     group_id: str
     rows: list[InitializeState]
 
 
 class Deletion(NamedTuple):
-    """What is asked of the share coordinators before offsets, or a whole group, are deleted.
+    """The request to the share coordinators before offsets, or a whole group, are deleted.
 
-    Shape: `refused` maps topics to why nothing of them is deleted, with a message or None for the usual one.
+    Shape: `refused` maps topics whose states are kept to the error, with a message or None for the usual one.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -66,7 +66,7 @@ def _name(image: MetadataImage, topic_id: bytes) -> str:
 
 
 def missing_states(near: Surroundings, group: ShareGroup, names: Iterable[str]) -> Topics:
-    """The partitions of subscribed topics that have no state and for which none was asked lately."""
+    """The partitions of subscribed topics that have no state, and for which none was requested recently."""
     states = group.states or NO_STATES
     if names is group.topics and group.complete_version == near.image.version:
         return {}
@@ -99,7 +99,7 @@ def _partitions(topics: Topics, topic_id: bytes) -> frozenset[int]:
 def ask_for_states(
     near: Surroundings, group: ShareGroup, group_epoch: int, missing: Topics, draft: Draft
 ) -> None:
-    """Write down that states are to be made, and have them made."""
+    """Record that states are being initialized, and request them."""
     if not missing:
         return
     note_initializing(near, group, missing, draft)
@@ -112,7 +112,7 @@ def ask_for_states(
 
 
 def note_initializing(near: Surroundings, group: ShareGroup, topics: Topics, draft: Draft) -> None:
-    """Write down that states are to be made; what was being deleted is not any more."""
+    """Record that states are being initialized; cancels the deletion of these states."""
     if not topics:
         return
     states = group.states or NO_STATES
@@ -122,7 +122,7 @@ def note_initializing(near: Surroundings, group: ShareGroup, topics: Topics, dra
 
 
 def combined(first: Topics, second: Topics) -> dict[bytes, NamedPartitions]:
-    """The partitions of both, with the names of the second."""
+    """The union of both, with the names of the second."""
     return {
         **first,
         **{
@@ -133,7 +133,7 @@ def combined(first: Topics, second: Topics) -> dict[bytes, NamedPartitions]:
 
 
 def without(topics: Topics, gone: Mapping[bytes, Collection[int]]) -> dict[bytes, NamedPartitions]:
-    """The partitions that are not gone."""
+    """The partitions that remain."""
     left = {}
     for topic_id, (name, partitions) in topics.items():
         if topic_id not in gone:
@@ -146,7 +146,7 @@ def without(topics: Topics, gone: Mapping[bytes, Collection[int]]) -> dict[bytes
 def initialized(
     near: Surroundings, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
 ) -> None:
-    """Write down that partitions have a state now."""
+    """Record that partitions have a state now."""
     states = group.states or NO_STATES
     made = {
         topic_id: NamedPartitions(_name(near.image, topic_id), frozenset(some))
@@ -165,7 +165,7 @@ def initialized(
 def not_initialized(
     near: Surroundings, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
 ) -> None:
-    """Write down that partitions have no state after all; the next heartbeat asks for them again."""
+    """Record that partitions have no state after all; the next heartbeat requests them again."""
     states = group.states
     if states is None or not states.initializing or not partitions:
         return
@@ -174,7 +174,7 @@ def not_initialized(
 
 
 def begin_deletion(near: Surroundings, group: ShareGroup, draft: Draft) -> Deletion:
-    """Write down that all states of a group go, and say which they are."""
+    """Record that all states of a group are being deleted, and return them."""
     states = group.states
     if states is None:
         return Deletion()
@@ -193,7 +193,7 @@ def begin_deletion(near: Surroundings, group: ShareGroup, draft: Draft) -> Delet
 def begin_deletion_of_topics(
     near: Surroundings, group: ShareGroup, names: Iterable[str], draft: Draft
 ) -> Deletion:
-    """Write down that the states of some topics go, and say which they are."""
+    """Record that the states of some topics are being deleted, and return them."""
     states = group.states
     if states is None:
         return Deletion()
@@ -229,7 +229,7 @@ def _rows(topics: Topics) -> tuple[StatePartition, ...]:
 def deleted(
     near: Surroundings, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
 ) -> None:
-    """Write down that the states of topics are gone."""
+    """Record that the states of topics have been deleted."""
     states = group.states
     if states is None:
         return
@@ -241,7 +241,7 @@ def deleted(
 def forget_topics(
     near: Surroundings, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
 ) -> None:
-    """Forget topics that were deleted; the share coordinators see to their states by themselves."""
+    """Forget deleted topics; the share coordinators delete their states themselves."""
     states = group.states
     if states is None or not any(topic_id in topics for topics in states for topic_id in topic_ids):
         return

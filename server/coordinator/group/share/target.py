@@ -1,4 +1,4 @@
-"""The target assignment of a share group: when it is made, of what, and what has changed in it.
+"""The target assignment of a share group: when it is computed, from what, and which assignments have changed.
 
 Source: GroupMetadataManager.maybeUpdateTargetAssignment, TargetAssignmentBuilder.
 """
@@ -18,7 +18,7 @@ from .member import ShareGroupMember
 from .records import ShareTargetEpochRecord, ShareTargetRecord
 from .simple import SharingInput, SharingMember, assign_simple
 
-#: A target of more work is made in steps, and members get it with their next heartbeats.
+#: A target that takes more work than this is computed in steps, and members get it with their next heartbeats.
 AT_ONCE = 2_000
 
 
@@ -30,7 +30,7 @@ def update_target(
     topics: Counter[str],
     draft: Draft,
 ) -> tuple[int, Partitions]:
-    """Make a new target if the group's epoch asks for one; return its epoch and what `new` is to have."""
+    """Compute a new target if the group's epoch requires one; return its epoch and the target of `new`."""
     present = group.assignment_epoch, group.target_of(new.member_id)
     if group.assignment_epoch >= group_epoch or group.is_assigning:
         return present
@@ -50,7 +50,7 @@ def update_target(
 def sharing_input(
     near: Surroundings, group: ShareGroup, new: ShareGroupMember, topics: Counter[str]
 ) -> SharingInput:
-    """Describe the group to the assignor with `new` as one of its members."""
+    """Describe the group to the assignor, with `new` as one of its members."""
     known = near.image.topics
     partitions: dict[bytes, list[int]] = {}
     by_names: dict[frozenset[str], list[bytes]] = {}
@@ -95,7 +95,7 @@ def write_target(
     now_ms: int,
     draft: Draft,
 ) -> None:
-    """Store what has changed, then the epoch."""
+    """Store the changed assignments, then the epoch."""
     for member_id in member_ids:
         target = found.get(member_id, NO_PARTITIONS)
         if group.target.get(member_id) != target:
