@@ -1,4 +1,4 @@
-"""What an assignor is given. Source: GroupSpec, SubscribedTopicDescriber."""
+"""The input of an assignor. Source: GroupSpec, SubscribedTopicDescriber."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Steps = Generator[None, None, T]
 
 
 class AssignedMember(NamedTuple):
-    """A member: the topics that it reads, those that exist, and its present target."""
+    """A member: the existing topics that it reads, and its present target."""
 
     instance_id: str | None
     topics: Collection[bytes]
@@ -23,10 +23,10 @@ class AssignedMember(NamedTuple):
 
 
 class AssignmentInput(NamedTuple):
-    """A group.
+    """A group, as input of an assignor.
 
-    Shape: `members` in the order in which they are served; `partitions` maps a topic to how many it has;
-    `owners` is the present target by partition, also of members that have left.
+    Shape: `members` are in the order in which they are served; `partitions` maps a topic to its number of partitions;
+    `owners` is the present target by partition, including members that have left.
     """
 
     members: Mapping[str, AssignedMember]

@@ -1,7 +1,7 @@
-"""Members of a consumer group that speak the classic protocol, while a group moves from one to the other.
+"""Members of a consumer group that use the classic protocol, while a group migrates from one protocol to the other.
 
-Their JoinGroup reports what they own and takes a step to the target, their SyncGroup fetches what they have then,
-and their Heartbeat tells them to join again when there is a step to take. Source:
+JoinGroup reports the partitions that a member owns and takes a step toward its target, SyncGroup returns the resulting
+assignment, and Heartbeat tells the member to rejoin when there is another step to take. Source:
 GroupMetadataManager.classicGroupJoinToConsumerGroup, -Sync-, -Heartbeat-, -Leave-; KIP-848.
 """
 
@@ -38,7 +38,7 @@ from .regexes import RegexChange, update_regexes
 
 
 def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draft) -> None:
-    """Take a member in, and lead it a step to its target.
+    """Add or update a member, and take a step toward its target.
 
     Errors: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED (with the id in the answer),
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID; those of check_memory.
@@ -141,7 +141,7 @@ def _classic_member(
 
 
 def sync(near: Surroundings, group: ConsumerGroup, request: SyncGroupRequest, draft: Draft) -> None:
-    """Answer with what the member has.
+    """Return the member's assignment.
 
     Errors: those of _classic_member, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
     """
@@ -175,7 +175,10 @@ def sync(near: Surroundings, group: ConsumerGroup, request: SyncGroupRequest, dr
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, draft: Draft) -> None:
-    """Note that the member is alive, and tell it whether it must join again. Errors: those of _classic_member."""
+    """Keep the member alive, and tell it whether it must rejoin.
+
+    Errors: those of _classic_member.
+    """
     member, classic = _classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -195,7 +198,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, draft: Draft) -> 
 
 
 def _rejoin(group_id: str, member: ConsumerGroupMember) -> SetDeadline:
-    """The time in which a member has to join again, from when it was first told."""
+    """The deadline for a member to rejoin, measured from when it was first told to."""
     return SetDeadline(
         deadlines.REJOIN_DUE,
         group_id,

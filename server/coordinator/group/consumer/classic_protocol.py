@@ -1,4 +1,4 @@
-"""What members of the classic protocol say and get in opaque bytes: subscriptions and assignments.
+"""The opaque bytes of classic members: subscriptions and assignments.
 
 Shape: int16 version, then the message in that version. Source: ConsumerProtocol.
 """
@@ -28,11 +28,14 @@ _INT16 = Struct(">h")
 
 
 class Malformed(ValueError):
-    """Bytes that are not what they should be."""
+    """Raised for bytes that do not follow the format."""
 
 
 def version_of(data: bytes) -> int:
-    """The version that a member understands. Errors: Malformed."""
+    """The version that a member understands.
+
+    Errors: Malformed.
+    """
     version: int
     try:
         (version,) = _INT16.unpack_from(data)
@@ -44,7 +47,10 @@ def version_of(data: bytes) -> int:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """What a member wants. Errors: Malformed."""
+    """The subscription of a member.
+
+    Errors: Malformed.
+    """
     try:
         return decode(ConsumerProtocolSubscription, data, version_of(data), 2)
     except WireError as error:
@@ -52,7 +58,10 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """What a member was given. Errors: Malformed."""
+    """The assignment of a member.
+
+    Errors: Malformed.
+    """
     try:
         return decode(ConsumerProtocolAssignment, data, version_of(data), 2)
     except WireError as error:
@@ -60,7 +69,10 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def subscription_of(protocols: Iterable[tuple[str, bytes]]) -> ConsumerProtocolSubscription:
-    """What a member wants, by the first of its protocols. Errors: a Refusal with UNKNOWN_SERVER_ERROR."""
+    """The subscription of a member, from the first of its protocols.
+
+    Errors: a Refusal with UNKNOWN_SERVER_ERROR.
+    """
     try:
         _, metadata = next(iter(protocols))
         return read_subscription(metadata)
@@ -72,7 +84,10 @@ def subscription_of(protocols: Iterable[tuple[str, bytes]]) -> ConsumerProtocolS
 
 
 def assignment_bytes(partitions: Partitions, metadata: bytes, image: MetadataImage) -> bytes:
-    """An assignment in the version of the member's subscription, topics as Apache Kafka has them. Errors: Malformed."""
+    """An assignment in the version of the member's subscription, with topics in Apache Kafka's order.
+
+    Errors: Malformed.
+    """
     version = version_of(metadata)
     rows = [
         TopicPartition(
@@ -86,7 +101,7 @@ def assignment_bytes(partitions: Partitions, metadata: bytes, image: MetadataIma
 
 
 def by_id(rows: Iterable[TopicPartition], image: MetadataImage) -> Partitions:
-    """Partitions of those topics that exist."""
+    """The partitions of topics that exist, by topic id."""
     return {
         image.topics[row.topic].topic_id: frozenset(row.partitions)
         for row in rows

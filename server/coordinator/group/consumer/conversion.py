@@ -1,4 +1,4 @@
-"""How a classic group becomes a consumer group, and the other way round, without losing assignments.
+"""Converts a classic group to a consumer group and back, without losing assignments.
 
 Source: GroupMetadataManager.validateOnlineUpgrade, convertToConsumerGroup, validateOnlineDowngrade...,
 convertToClassicGroup, ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
@@ -51,10 +51,10 @@ DOWNGRADES = ("downgrade", "bidirectional")
 
 
 def upgrade(near: Surroundings, classic: Group, draft: Draft) -> ConsumerGroup:
-    """Make the records of the consumer group that a classic one becomes, and return it.
+    """Write the records that convert a classic group to a consumer group, and return the consumer group.
 
-    Shape: members keep what they were assigned last; those that wait are told to join again.
-    Errors: GROUP_ID_NOT_FOUND if it cannot become one.
+    Shape: members keep their last assignment; waiting members are told to rejoin.
+    Errors: GROUP_ID_NOT_FOUND if the group cannot be converted.
     """
     _check_upgrade(near, classic)
     group_id = classic.group_id
@@ -113,7 +113,10 @@ def _not_upgraded(group_id: str, reason: str) -> Refusal:
 
 
 def _upgraded_member(near: Surroundings, classic: Group, member: Member) -> ConsumerGroupMember:
-    """A member with what it was assigned. Errors: Malformed."""
+    """A member with its last assignment.
+
+    Errors: Malformed.
+    """
     assigned = NO_PARTITIONS
     if member.assignment:
         assignment = read_assignment(member.assignment)
@@ -148,7 +151,7 @@ def _upgraded_member(near: Surroundings, classic: Group, member: Member) -> Cons
 def can_downgrade_for(
     near: Surroundings, group: ConsumerGroup, replaced: ConsumerGroupMember
 ) -> bool:
-    """Whether the group becomes a classic one when a member of the classic protocol takes a static member's place."""
+    """Whether the group is downgraded when a classic member replaces a static member."""
     return (
         replaced.classic is None
         and group.classic_members == len(group.members) - 1
@@ -160,7 +163,7 @@ def can_downgrade_for(
 def can_downgrade_without(
     near: Surroundings, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
 ) -> bool:
-    """Whether the group becomes a classic one when members leave."""
+    """Whether the group is downgraded when members leave."""
     left = len(group.members) - len(leaving)
     classic = group.classic_members - sum(each.classic is not None for each in leaving)
     return (
@@ -176,7 +179,7 @@ def remove_members(
     members: Sequence[ConsumerGroupMember],
     draft: Draft,
 ) -> None:
-    """Remove members; a group whose others all speak the classic protocol becomes a classic one."""
+    """Remove members; if all remaining members use the classic protocol, the group is downgraded."""
     if members and can_downgrade_without(near, group, members):
         _write_classic(near, group, {each.member_id for each in members}, None, draft)
         draft.downgraded = (
@@ -195,9 +198,9 @@ def downgrade(
     changed: bool,
     draft: Draft,
 ) -> ConsumerGroupMember:
-    """Make the group a classic one, in which `new` has the place of the last member of the consumer protocol.
+    """Downgrade to a classic group in which `new` replaces the last member of the consumer protocol.
 
-    Shape: returns `new` after the step that it takes; if its wishes differ, the classic group rebalances.
+    Shape: returns `new` after its step; if its subscription differs, the classic group rebalances.
     """
     epoch, _ = count_wishes(near, group, old, new, changed, draft)
     rebalance = group.assignment_epoch < epoch
@@ -228,7 +231,7 @@ def _write_classic(
     joining: ConsumerGroupMember | None,
     draft: Draft,
 ) -> None:
-    """Write the tombstones of a consumer group, and the classic group that it becomes."""
+    """Write the tombstones of a consumer group, and the classic group that replaces it."""
     holder = None if joining is None else group.static_member(joining.instance_id)
     replaced = None if holder is None else holder.member_id
     ids = [

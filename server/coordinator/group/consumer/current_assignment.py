@@ -1,7 +1,7 @@
-"""How a member is led from what it has to what it is to have.
+"""Moves a member from its current assignment to its target.
 
-A partition is given to a member only when no other member has it, and taken away before the member gets
-anything new. Source: CurrentAssignmentBuilder; KIP-848, KIP-1251 (epochs of single partitions).
+A member gets a partition only when no other member has it, and has to give up partitions before it gets new ones.
+Source: CurrentAssignmentBuilder; KIP-848, KIP-1251 (epochs of single partitions).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..modern.members import MemberState, Partitions
 from ..modern.refusal import Refusal
 from .member import ConsumerGroupMember, PartitionEpochs
 
-#: What a member says it has: topic id and partitions; None if it does not say.
+#: The partitions that a member reports, by topic id; None if it reports none.
 Owned = Iterable[tuple[bytes, Iterable[int]]] | None
 
 
@@ -28,10 +28,10 @@ def reconcile(
     *,
     subscription_changed: bool,
 ) -> ConsumerGroupMember:
-    """Return the member's next state, or the member itself if it stays where it is.
+    """Return the member's next state, or the member itself if its state does not change.
 
-    Shape: `subscribed` are the ids of existing topics that it reads; `current_epoch` tells at which epoch
-    somebody has a partition, -1 if nobody has it.
+    Shape: `subscribed` are the ids of the existing topics that it reads; `current_epoch` returns the epoch at which a
+    member has a partition, -1 if no member has it.
     Errors: FENCED_MEMBER_EPOCH if its stored state is that of a later release and it still owns partitions.
     """
     state = member.state
@@ -53,7 +53,7 @@ def reconcile(
 
 
 def still_owns(owned: Owned, revoking: PartitionEpochs) -> bool:
-    """Whether a member has, or may have, a partition that it was asked to give up."""
+    """Whether a member still has, or may have, a partition that it was asked to give up."""
     if owned is None:
         return True
     return any(
@@ -67,7 +67,7 @@ def still_owns(owned: Owned, revoking: PartitionEpochs) -> bool:
 def shrink(
     member: ConsumerGroupMember, subscribed: Collection[bytes], owned: Owned
 ) -> ConsumerGroupMember:
-    """Take away the topics that the member does not read any more; the rest comes with the next target."""
+    """Revoke the topics that the member no longer reads; the other changes follow with the next target."""
     gone = {topic: some for topic, some in member.assigned.items() if topic not in subscribed}
     if not gone:
         return member
@@ -91,7 +91,7 @@ def advance(
     owned: Owned,
     current_epoch: Callable[[bytes, int], int],
 ) -> ConsumerGroupMember:
-    """Take the next step to the target: first give up, then get what is free."""
+    """Take the next step toward the target: first revoke partitions, then assign free ones."""
     assigned: dict[bytes, dict[int, int]] = {}
     revoking: dict[bytes, dict[int, int]] = {}
     coming: dict[bytes, list[int]] = {}
@@ -101,7 +101,7 @@ def advance(
         has = member.assigned.get(topic_id, {})
         kept = {partition: epoch for partition, epoch in has.items() if partition in wanted}
         given_up = {partition: epoch for partition, epoch in has.items() if partition not in wanted}
-        # What the member itself is giving up is not with another member.
+        # Partitions that the member itself is giving up are not owned by another member.
         own = member.revoking.get(topic_id, {})
         free = []
         for partition in sorted(wanted):

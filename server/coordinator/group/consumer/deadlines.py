@@ -1,4 +1,4 @@
-"""The deadlines of members: sessions, revocations, and the steps of members that speak the classic protocol.
+"""The deadlines of members: sessions, revocations, and rejoins of classic members.
 
 Source: GroupMetadataManager.schedule...Timeout.
 """
@@ -18,14 +18,14 @@ NAMES = (SESSION_DUE, REVOCATION_DUE, REJOIN_DUE, SYNC_DUE)
 
 
 def keep_alive(group_id: str, member_id: str, timeout_ms: int, draft: Draft) -> None:
-    """Begin a member's session anew."""
+    """Restart a member's session."""
     draft.deadlines.append(SetDeadline(SESSION_DUE, group_id, member_id, timeout_ms))
 
 
 def expect_revocation(
     group_id: str, member: ConsumerGroupMember, revoking: bool, draft: Draft
 ) -> None:
-    """Give a member time to give up partitions, or stop waiting for it."""
+    """Set the deadline for a member to give up partitions, or cancel it."""
     timeout_ms = member.rebalance_timeout_ms if revoking else None
     draft.deadlines.append(
         SetDeadline(REVOCATION_DUE, group_id, member.member_id, timeout_ms, member.member_epoch)
@@ -33,5 +33,5 @@ def expect_revocation(
 
 
 def cancel_all(group_id: str, member_id: str, draft: Draft) -> None:
-    """Wait for nothing from a member any more."""
+    """Cancel all deadlines of a member."""
     draft.deadlines += [SetDeadline(name, group_id, member_id, None) for name in NAMES]

@@ -1,4 +1,4 @@
-"""What an operation on a consumer group leaves behind."""
+"""The outcome of an operation on a consumer group."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .records import ConsumerGroupRecord, MemberRecord
 class Draft(modern.Draft):
     """The outcome of an operation.
 
-    Shape: `upgraded` is the classic group that becomes a consumer group; `downgraded` says that it becomes a
-    classic one, and why that has to rebalance, or "" if it has not to.
+    Shape: `upgraded` is the classic group that becomes a consumer group. `downgraded` says that the group becomes a
+    classic group; it is the reason for a rebalance, or "" if no rebalance is needed.
     """
 
     upgraded: Group | None = None
     downgraded: str | None = None
 
     def write_member(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
-        """Store what a member has said about itself."""
+        """Store the subscription and identity of a member."""
         self.write(MemberRecord(group.group_id, member.member_id, member))
 
     def write(self, record: ConsumerGroupRecord) -> None:
@@ -33,7 +33,7 @@ class Draft(modern.Draft):
 
 
 class ResolveRegexes(NamedTuple):
-    """The effect that regular expressions are matched with the names of all topics that a client may know."""
+    """The effect that regular expressions are matched against the names of all topics that the client may see."""
 
     group_id: str
     regexes: tuple[str, ...]

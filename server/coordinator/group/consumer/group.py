@@ -1,7 +1,7 @@
-"""A consumer group as its committed records say. Source: ConsumerGroup.
+"""The committed state of a consumer group. Source: ConsumerGroup.
 
-The hard state changes only by `put_*` and `remove_*`, which the replay of records calls; what can be derived
-from members is counted along.
+The hard state changes only through `put_*` and `remove_*`, which the replay of records calls. Values derived from
+members are updated along with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..modern.group import NAME_BYTES, ModernGroup, partition_count
 from ..modern.members import NO_PARTITIONS, Partitions
 from .member import ConsumerGroupMember, PartitionEpochs
 
-#: A partition in an assignment: the entries of the member and of the group.
+#: The memory of a partition in an assignment: the entries of the member and of the group.
 PARTITION_BYTES = 250
 
 
@@ -32,8 +32,8 @@ FIRST_VERSION_WITH_EPOCHS = 9
 class ConsumerGroupState(Enum):
     """The state of a consumer group; the value is Kafka's name on the wire.
 
-    EMPTY: no members. ASSIGNING: the members' wishes are newer than the target. RECONCILING: some members are
-    still on the way. STABLE: all have arrived. DEAD: it does not exist.
+    EMPTY: no members. ASSIGNING: the group epoch is newer than the target. RECONCILING: some members have not reached
+    their targets. STABLE: all members have. DEAD: the group does not exist.
     """
 
     EMPTY = "Empty"
@@ -61,7 +61,7 @@ NO_SUBSCRIBERS = Subscribers()
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matched in the image of a version, at a time in ms."""
+    """The topics that a regular expression matched in an image of the given version, and the time in ms."""
 
     topics: frozenset[str]
     version: int
@@ -74,10 +74,10 @@ Topics = Mapping[str, Subscribers]
 class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     """The hard state of one consumer group.
 
-    Shape: `owners` is the target by partition, `partition_epochs` who has which partition now, as the epoch of the
-    member. `has_partition_metadata`: a record of releases before 4.1 is to be deleted. Soft state:
-    `resolved_generation` is that of the topics that expressions were last matched with; `is_resolving`: they are
-    being matched.
+    Shape: `owners` is the target by partition; `partition_epochs` maps a partition to the epoch of the member that has
+    it now. `has_partition_metadata`: a record of releases before 4.1 has to be deleted. Soft state:
+    `resolved_generation` is the generation of the topics that expressions were last matched against; `is_resolving`
+    says that a match is in progress.
     """
 
     def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
@@ -96,7 +96,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         self.is_resolving = False
         self.resolved_generation = 0
 
-    # What all kinds of groups have (kinds.py)
+    # Required of all kinds of groups (kinds.py)
 
     kind = "consumer"
     protocol_type = "consumer"
@@ -122,7 +122,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return ErrorCode.NONE
 
     def partition_check(self, sender: Committer) -> PartitionCheck | None:
-        """A member with an older epoch may commit for what it has had since then."""
+        """Allow a member with an older epoch to commit for partitions that it has had since that epoch."""
         member = self.members.get(sender.member_id)
         epoch = sender.generation_id
         if member is None or epoch == member.member_epoch:
@@ -151,14 +151,17 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return topic in self.topics
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Return the partitions that no member reads and whose offsets were committed long ago."""
+        """Return the partitions that no member reads and whose offsets have expired."""
         return self.offsets.expired(now_ms, retention_ms, subscribed_topics=frozenset(self.topics))
 
-    # What is derived
+    # Derived values
 
     @property
     def state(self) -> ConsumerGroupState:
-        """The state. Cost: in proportion to the members."""
+        """The state.
+
+        Cost: proportional to the number of members.
+        """
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.group_epoch > self.assignment_epoch:
@@ -176,23 +179,23 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return None if member_id is None else self.members.get(member_id)
 
     def target_of(self, member: ConsumerGroupMember) -> Partitions:
-        """What a member is to have; one that takes over an instance id, what that had."""
+        """The target of a member; for one that takes over an instance id, the target of its predecessor."""
         holder = self.static_members.get(member.instance_id or "", member.member_id)
         return self.target.get(holder, NO_PARTITIONS)
 
     def partition_epoch(self, topic_id: bytes, partition: int) -> int:
-        """The epoch of the member that has a partition; -1 if nobody has it."""
+        """The epoch of the member that has a partition; -1 if no member has it."""
         return self.partition_epochs.get(topic_id, {}).get(partition, -1)
 
     def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
-        """The topics that a member reads, by name and by what its regular expression matches."""
+        """The topics that a member reads, by name or because its regular expression matches them."""
         resolved = self.resolved.get(member.subscribed_topic_regex or "")
         if resolved is None:
             return member.subscribed_topic_names
         return member.subscribed_topic_names | resolved.topics
 
     def is_waiting_for_partitions(self, member: ConsumerGroupMember) -> bool:
-        """Whether others still have partitions that a member is to get."""
+        """Whether other members still have partitions of a member's target."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and self.partition_epoch(topic_id, partition) != -1
@@ -203,10 +206,10 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     def preferred_assignor(
         self, old: ConsumerGroupMember | None = None, new: ConsumerGroupMember | None = None
     ) -> str | None:
-        """The assignor that most members name, with one member changed; None if nobody names one.
+        """The assignor that most members name, with one member replaced; None if no member names one.
 
-        Shape: of two with as many, one that nobody else names, or else `uniform`. That is how Apache Kafka's tables
-        have them, which decide.
+        Shape: in a tie, the one that no other member names, or else `uniform`. This follows from the order of Apache
+        Kafka's tables, which decides there.
         """
         counts = Counter(
             {name: self.assignors[name] for name in sorted(self.assignors, reverse=True)}
@@ -219,7 +222,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return max(counts, key=counts.__getitem__, default=None)
 
     def topics_with(self, old: ConsumerGroupMember, new: ConsumerGroupMember) -> Topics:
-        """The subscribed topics if `new` takes the place of `old`."""
+        """The subscribed topics after `new` replaces `old`."""
         if old.subscribed_topic_names == new.subscribed_topic_names and (
             old.subscribed_topic_regex == new.subscribed_topic_regex
         ):
@@ -235,7 +238,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     def topics_without(
         self, members: Iterable[ConsumerGroupMember], regexes: Iterable[str]
     ) -> Topics:
-        """The subscribed topics without some members, and without expressions that were only theirs."""
+        """The subscribed topics without some members, and without the expressions that only these have."""
         topics = dict(self.topics)
         for member in members:
             _subscribe(topics, member.subscribed_topic_names, by_name=-1)
@@ -251,7 +254,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     def subscription_type(
         self, topics: Topics, old: ConsumerGroupMember, new: ConsumerGroupMember
     ) -> SubscriptionType:
-        """Whether all members read the same `topics`, if `new` takes the place of `old`."""
+        """Whether all members read the same `topics` after `new` replaces `old`."""
         regexes = Counter(self.regexes)
         if old.subscribed_topic_regex != new.subscribed_topic_regex:
             _count(regexes, old.subscribed_topic_regex, -1)
@@ -267,7 +270,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         """Set a member."""
         old = self.members.get(member.member_id)
         self.members[member.member_id] = member
-        # There may be thousands of names, and most changes leave them alone.
+        # There may be thousands of names, and most changes do not affect them.
         names = old is None or old.subscribed_topic_names != member.subscribed_topic_names
         self._count_member(old, -1, names=names)
         self._count_member(member, 1, names=names)
@@ -275,7 +278,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             self.static_members[member.instance_id] = member.member_id
 
     def put_current(self, member: ConsumerGroupMember) -> None:
-        """Set the epochs and partitions of a member that is known; the rest of it is as it was."""
+        """Set the epochs and partitions of a known member; its other fields stay."""
         self._count_partitions(self.members[member.member_id], -1)
         self.members[member.member_id] = member
         self._count_partitions(member, 1)
@@ -316,7 +319,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         for topic_id, some in partitions.items():
             epochs = self.partition_epochs.setdefault(topic_id, {})
             for partition in some:
-                # What an earlier member released later is not taken from the present one.
+                # A late release by an earlier owner does not affect the present one.
                 if epochs.get(partition, epoch - 1) < epoch:
                     epochs[partition] = epoch
 
@@ -332,14 +335,14 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
                 del self.partition_epochs[topic_id]
 
     def put_target(self, member_id: str, partitions: Partitions | None) -> None:
-        """Set what a member is to have; None removes it."""
+        """Set the target of a member; None removes it."""
         old = self.target.pop(member_id, NO_PARTITIONS)
         more = 0
         for topic_id, some in old.items():
             more -= len(some)
             owners = self.owners.get(topic_id, {})
             for partition in some:
-                # The record of the next owner may have come first.
+                # The record of the next owner may have been written first.
                 if owners.get(partition) == member_id:
                     del owners[partition]
             if not owners:
@@ -361,14 +364,14 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
 
 def _stale(member: ConsumerGroupMember, transactional: bool) -> ErrorCode:
-    """The error for an epoch that does not fit."""
+    """The error for a stale epoch."""
     if transactional or member.classic is not None:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.STALE_MEMBER_EPOCH
 
 
 def subscription_type(regexes: Mapping[str, int], topics: Topics, members: int) -> SubscriptionType:
-    """Whether all members read the same topics: the same names, or nothing but one regular expression."""
+    """Whether all members read the same topics: the same names, or only the same regular expression."""
     if regexes:
         if next(iter(regexes.values())) != members:
             return SubscriptionType.HETEROGENEOUS
@@ -379,13 +382,13 @@ def subscription_type(regexes: Mapping[str, int], topics: Topics, members: int) 
 
 
 def member_bytes(member: ConsumerGroupMember) -> int:
-    """What a member keeps in memory, without its target."""
+    """The memory of a member, without its target."""
     partitions = partition_count(member.assigned) + partition_count(member.revoking)
     return _said_bytes(member) + PARTITION_BYTES * partitions
 
 
 def _said_bytes(member: ConsumerGroupMember, *, names: bool = True) -> int:
-    """The same without its partitions, and without the names of its topics if so asked."""
+    """The same without its partitions and, if requested, without the names of its topics."""
     named = member.subscribed_topic_names if names else ()
     classic = () if member.classic is None else member.classic.protocols
     return (

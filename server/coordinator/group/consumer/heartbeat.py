@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, stays, changes its wishes, or leaves.
+"""ConsumerGroupHeartbeat: a member joins, stays, changes its subscription, or leaves.
 
 Source: GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid,
 GroupMetadataManager.consumerGroupHeartbeat and consumerGroupLeave; KIP-848, KIP-1082 (ids made by clients).
@@ -31,13 +31,13 @@ from .membership import check_memory, member_to_join, member_to_stay
 from .records import CurrentRecord
 from .regexes import RegexChange, update_regexes
 
-#: From this version on the client makes the member id.
+#: The first version in which the client generates the member id.
 CLIENT_MADE_ID_VERSION = 1
 
-#: How many topics a member names at most: they are counted and stored in one turn.
+#: The maximum number of topics of a member: they are counted and stored in one turn.
 MOST_NAMES = 10_000
 
-#: How many topics, and partitions, a member says at most that it has: they are looked through in one turn.
+#: The maximum number of topics, and of partitions, that a member may report: they are processed in one turn.
 MOST_OWNED_TOPICS = 50_000
 MOST_OWNED = 200_000
 
@@ -45,7 +45,10 @@ MOST_OWNED = 200_000
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
 ) -> None:
-    """Refuse a request that no group could take. Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    """Refuse a request that no group could accept.
+
+    Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """
     epoch = request.member_epoch
     needs_id = version >= CLIENT_MADE_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH
     if needs_id and not request.member_id.strip():
@@ -85,7 +88,7 @@ def check_request(
 
 
 def _check_owned(owned: Sequence[TopicPartitions]) -> None:
-    """Refuse a member that says it has more than can be looked through in one turn."""
+    """Refuse a member that reports more partitions than one turn can process."""
     if len(owned) > MOST_OWNED_TOPICS:
         raise _invalid(
             f"TopicPartitions has {len(owned)} topics; {MOST_OWNED_TOPICS} are possible."
@@ -107,7 +110,7 @@ def refused(refusal: Refusal) -> ConsumerGroupHeartbeatResponse:
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned:
-    """What the member says it has; None if it says nothing."""
+    """The partitions that the member reports; None if it reports none."""
     if request.topic_partitions is None:
         return None
     return [(row.topic_id, row.partitions) for row in request.topic_partitions]
@@ -119,9 +122,9 @@ def unchanged(
     client: Client,
     image: MetadataImage,
 ) -> ConsumerGroupMember | None:
-    """Return the member that only says that it is alive, in a group where nothing has to be done; else None.
+    """Return the member if its request only keeps it alive and the group needs no work; else None.
 
-    Shape: for such a request, `heartbeat` does nothing but begin the member's session anew.
+    Shape: for such a request, `heartbeat` only restarts the member's session.
     """
     member = group.members.get(request.member_id)
     epoch = request.member_epoch
@@ -146,7 +149,7 @@ def unchanged(
 def answer_to(
     member: ConsumerGroupMember, settings: GroupSettings
 ) -> ConsumerGroupHeartbeatResponse:
-    """Tell a member its epoch, without its assignment."""
+    """Return a member's epoch, without its assignment."""
     return ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
@@ -218,7 +221,7 @@ def heartbeat(
 def _says_nothing(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: Client
 ) -> bool:
-    """Whether a request leaves all as it is that a member has said about itself."""
+    """Whether a request changes nothing in the subscription and identity of a member."""
     return (
         request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
@@ -235,7 +238,7 @@ def _says_nothing(
 def _with_wishes(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: Client
 ) -> ConsumerGroupMember:
-    """The member with what its request says; what is null stays as it is."""
+    """The member updated from its request; null fields do not change."""
     if _says_nothing(member, request, client):
         return member
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
@@ -257,7 +260,7 @@ def _with_wishes(
 def leave(
     near: Surroundings, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, draft: Draft
 ) -> None:
-    """Remove a member, or note that a static one is gone for a while.
+    """Remove a member; a static one may leave temporarily.
 
     Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """

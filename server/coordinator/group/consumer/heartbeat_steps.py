@@ -1,4 +1,4 @@
-"""The steps that requests of both protocols take: the wishes of a member, the target, a move towards it.
+"""The steps that requests of both protocols have in common: subscription, target, and reconciliation of a member.
 
 Source: GroupMetadataManager.updateSubscriptionMetadata, maybeReconcile.
 """
@@ -24,9 +24,9 @@ def count_wishes(
     bump: bool,
     draft: Draft,
 ) -> tuple[int, SubscriptionType | None]:
-    """Raise the group's epoch if the member's wishes or the topics ask for it, and return it.
+    """Bump the group's epoch if the member's subscription or the topics have changed, and return the epoch.
 
-    Shape: with it comes whether all members read the same topics, if that was looked at.
+    Shape: also returns whether all members read the same topics, if that was checked.
     """
     epoch = group.group_epoch
     if not bump and group.image_version == near.image.version:
@@ -51,7 +51,7 @@ def take_wishes(
     bump: bool,
     draft: Draft,
 ) -> tuple[int, Partitions]:
-    """Count a member's wishes and make the target that follows; return its epoch, and what `new` is to have."""
+    """Apply a member's subscription, and compute a new target if needed; return its epoch and the target of `new`."""
     epoch, subscription_type = count_wishes(near, group, old, new, bump, draft)
     if group.assignment_epoch >= epoch:
         return group.assignment_epoch, group.target_of(new)
@@ -71,7 +71,7 @@ def move(
     subscription_changed: bool,
     draft: Draft,
 ) -> ConsumerGroupMember:
-    """Lead a member a step towards its target, and return it as it is then."""
+    """Take a step toward the target of a member, and return the resulting member."""
     if not subscription_changed and member.is_reconciled_to(target_epoch):
         return member
     topics = near.image.topics

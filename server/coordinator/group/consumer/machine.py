@@ -45,7 +45,7 @@ UNUSED_DUE = "consumer_group_unused"
 
 
 class ConsumerGroups(GroupMachine[Draft]):
-    """What a shard does with groups of the consumer protocol."""
+    """The groups of the consumer protocol of a shard."""
 
     kind = "consumer"
     new_draft = Draft
@@ -65,7 +65,7 @@ class ConsumerGroups(GroupMachine[Draft]):
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, token: int, now_ms: int
     ) -> Result[Any]:
-        """Take a member in, keep it, or let it go."""
+        """Add, keep or remove a member."""
         out: Result[Any] = Result()
         group_id = request.group_id
         known = self.shard.groups.get(group_id)
@@ -107,7 +107,7 @@ class ConsumerGroups(GroupMachine[Draft]):
     def group_for(
         self, near: Surroundings, request: ConsumerGroupHeartbeatRequest, draft: Draft
     ) -> ConsumerGroup:
-        """Return the group that a member joins or is in; a new one is made if it joins.
+        """Return the group that a member joins or is in; joining creates the group if needed.
 
         Errors: GROUP_ID_NOT_FOUND.
         """
@@ -134,7 +134,7 @@ class ConsumerGroups(GroupMachine[Draft]):
     # Requests of the classic protocol
 
     def join_group(self, joining: Joining, now_ms: int) -> Result[Any]:
-        """Take a member in; a group without members becomes a classic one for it."""
+        """Add a member; a group without members is converted to a classic group for it."""
         out: Result[Any] = Result()
         request = joining.request
         group_id = request.group_id
@@ -150,19 +150,19 @@ class ConsumerGroups(GroupMachine[Draft]):
             draft.afterwards.append(lambda now_ms, out: self.classic.join(joining, now_ms, out))
 
         def refuse(refusal: Refusal) -> Any:
-            return join_error("", refusal.error)  # without an id, as by Apache Kafka
+            return join_error("", refusal.error)  # without an id, like Apache Kafka
 
         self.perform(Operation(group_id, joining.token, run, refuse), now_ms, out)
         return out
 
     def sync_group(self, request: SyncGroupRequest, token: int, now_ms: int) -> Result[Any]:
-        """Answer with what a member has."""
+        """Return the member's assignment."""
         out: Result[Any] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
             group = self.shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
-                raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # it is becoming one
+                raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
             if group.is_empty:
                 raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
             classic_members.sync(near, group, request, draft)
@@ -174,13 +174,13 @@ class ConsumerGroups(GroupMachine[Draft]):
         return out
 
     def heartbeat(self, request: HeartbeatRequest, token: int, now_ms: int) -> Result[Any]:
-        """Note that a member is alive."""
+        """Keep a member alive."""
         out: Result[Any] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
             group = self.shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
-                raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # it is becoming one
+                raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
             classic_members.heartbeat(group, request, draft)
 
         def refuse(refusal: Refusal) -> HeartbeatResponse:
@@ -240,7 +240,7 @@ class ConsumerGroups(GroupMachine[Draft]):
         self.perform(Operation(group_id, None, run, nobody), now_ms, out)
 
     def drop_if_unused(self, group_id: str, out: Result[Any]) -> None:
-        """Forget what is left of a group after its tombstones."""
+        """Drop what remains of a group after its tombstones."""
         group = self.shard.groups.get(group_id)
         if group is not None:
             self.shard.drop_if_unused(group, out)
@@ -250,10 +250,10 @@ class ConsumerGroups(GroupMachine[Draft]):
         topic = self.metadata.image().topics.get(name)
         return None if topic is None else topic.topic_id
 
-    # What is done with writes
+    # Hooks of writes
 
     def write_begins(self, draft: Draft, now_ms: int, out: Result[Any]) -> None:
-        """Tell the members of a group that is upgraded."""
+        """Notify the members of a group that is being upgraded."""
         if draft.upgraded is not None:
             self.classic.retire(draft.upgraded, now_ms, out)
 
@@ -265,21 +265,21 @@ class ConsumerGroups(GroupMachine[Draft]):
         now_ms: int,
         out: Result[Any],
     ) -> None:
-        """Restore a group that was to be upgraded."""
+        """Restore a group whose upgrade failed."""
         if draft.upgraded is not None:
             self.shard.removed((operation.group_id,), error, now_ms, out)
 
     def committed(
         self, operation: Operation[Draft], draft: Draft, now_ms: int, out: Result[Any]
     ) -> None:
-        """Go on with a group that has become one of the other kind."""
+        """Continue with a group that was converted to the other kind."""
         if draft.upgraded is not None:
             self.begin_sessions(draft.upgraded, now_ms, out)
         if draft.downgraded is not None:
             self.classic.take_over(operation.group_id, draft.downgraded, now_ms, out)
 
     def begin_sessions(self, classic: Group, now_ms: int, out: Result[Any]) -> None:
-        """Begin the sessions of members that speak the classic protocol, now that theirs is a consumer group."""
+        """Start the sessions of classic members after their group became a consumer group."""
         group_id = classic.group_id
         for member in classic.members.values():
             session = SetDeadline(
@@ -288,7 +288,7 @@ class ConsumerGroups(GroupMachine[Draft]):
             self.deadlines.set(session, now_ms, out)
 
     def begin(self, effect: AssignTarget | ResolveRegexes, out: Result[Any]) -> None:
-        """Have work done outside of the machine, unless it is being done."""
+        """Start work outside the machine, unless it is already in progress."""
         if isinstance(effect, ResolveRegexes):
             group = self.shard.groups.get(effect.group_id)
             if not isinstance(group, ConsumerGroup) or group.is_resolving:
@@ -296,7 +296,7 @@ class ConsumerGroups(GroupMachine[Draft]):
             group.is_resolving = True
         super().begin(effect, out)
 
-    # Work done outside
+    # Work outside the machine
 
     def target_assigned(
         self,
@@ -304,13 +304,13 @@ class ConsumerGroups(GroupMachine[Draft]):
         found: Iterable[TargetRecord] | None,
         now_ms: int,
     ) -> Result[Any]:
-        """Store a target that was computed in steps; None if that failed."""
+        """Store a target that was computed in steps; it is None if that failed."""
         out: Result[Any] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
             group = self.existing(effect.group_id)
             if not group.is_assigning or effect.epoch > group.group_epoch:
-                return  # it was computed for a group of that name that has been deleted since
+                return  # it was computed for a deleted group with the same name
             group.is_assigning = False
             if found is None or effect.epoch <= group.assignment_epoch:
                 return
@@ -335,7 +335,7 @@ class ConsumerGroups(GroupMachine[Draft]):
         began_ms: int,
         now_ms: int,
     ) -> Result[Any]:
-        """Store which topics of an image the expressions of a group match; None if that failed."""
+        """Store which topics of an image match the expressions of a group; None if matching failed."""
         out: Result[Any] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
@@ -351,7 +351,7 @@ class ConsumerGroups(GroupMachine[Draft]):
     # Deadlines
 
     def deadline_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Remove a member that did not do in time what it had to."""
+        """Remove a member that missed a deadline."""
         epoch = self.deadlines.fired(timer, now_ms, out)
         if epoch is None:
             return
@@ -380,7 +380,7 @@ class ConsumerGroups(GroupMachine[Draft]):
     # Loading and unloading
 
     def restore(self, group: ConsumerGroup, now_ms: int, out: Result[Any]) -> None:
-        """Begin the sessions of a group that was loaded."""
+        """Start the sessions of a group that was loaded."""
         settings = self.metadata.settings(group.group_id, self.kind)
         for member in group.members.values():
             session = SetDeadline(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..modern.members import MemberState, Partitions
 
-#: The epoch that a static member sends to leave for a while.
+#: The epoch that a static member sends when it leaves temporarily.
 LEAVE_STATIC_EPOCH = -2
 
 PartitionEpochs = Mapping[bytes, Mapping[int, int]]
@@ -17,7 +17,7 @@ NO_EPOCHS: PartitionEpochs = {}
 
 
 class ClassicMember(NamedTuple):
-    """What a member that speaks the classic protocol said when it joined."""
+    """The JoinGroup data of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -26,8 +26,8 @@ class ClassicMember(NamedTuple):
 class ConsumerGroupMember(NamedTuple):
     """One member.
 
-    Shape: `assigned` is what it may consume, `revoking` what it still has to give up. `classic` is set for
-    a member that speaks the classic protocol.
+    Shape: `assigned` are the partitions that it may consume, `revoking` those that it still has to give up. `classic`
+    is set for a member that uses the classic protocol.
     """
 
     member_id: str
@@ -47,20 +47,20 @@ class ConsumerGroupMember(NamedTuple):
     classic: ClassicMember | None = None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has all that it is to have at that epoch."""
+        """Whether the member has its complete target assignment at that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """Since which epoch the member has a partition, also one that it has to give up; None if it has not."""
+        """The epoch since which the member has a partition, even if it is giving it up; None if it does not."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.revoking.get(topic_id, {}).get(partition) if epoch is None else epoch
 
 
 def with_epoch(partitions: Partitions, epoch: int) -> PartitionEpochs:
-    """Partitions that are all assigned at one epoch."""
+    """Partitions that were all assigned at the same epoch."""
     return {topic_id: dict.fromkeys(sorted(some), epoch) for topic_id, some in partitions.items()}
 
 
 def without_epochs(partitions: PartitionEpochs) -> Partitions:
-    """The partitions alone."""
+    """The partitions without their epochs."""
     return {topic_id: frozenset(some) for topic_id, some in partitions.items()}

@@ -1,4 +1,4 @@
-"""Who is a member of a consumer group, and how one is replaced or removed.
+"""The members of a consumer group, and how they are added, replaced and removed.
 
 Source: GroupMetadataManager.getOrMaybeSubscribeDynamicConsumerGroupMember and -Static-,
 throwIfConsumerGroupMemberEpochIsInvalid, replaceMember, consumerGroupFenceMembers.
@@ -25,7 +25,8 @@ from .records import CurrentRecord, EpochRecord, MemberRecord, RegexRecord, Targ
 
 log = logging.getLogger(__name__)
 
-#: How many topics the members of a group name at most: each change of a wish looks at all of them in one turn.
+#: The maximum number of topics that the members of a group name: each change of a subscription processes all of them in
+#: one turn.
 MOST_TOPICS = 50_000
 
 
@@ -42,7 +43,7 @@ def check_size(near: Surroundings, group: ConsumerGroup, member_id: str) -> None
 def check_memory(
     near: Surroundings, group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember
 ) -> None:
-    """Refuse a member, also one that is in the group and asks for more, for which there is no memory.
+    """Refuse a member for which there is no memory, even if it is in the group and asks for more.
 
     Errors: those of GroupMemory.refuses_members; GROUP_MAX_SIZE_REACHED if the members name too many topics.
     """
@@ -74,10 +75,9 @@ def member_to_join(
     *,
     classic: bool = False,
 ) -> ConsumerGroupMember:
-    """Return the member that joins: a new one, the one it was, or one that takes over an instance id.
+    """Return the joining member: a new one, a returning one, or one that takes over an instance id.
 
-    Errors: UNRELEASED_INSTANCE_ID if the holder of the instance id has not left and both speak the consumer
-    protocol.
+    Errors: UNRELEASED_INSTANCE_ID if the holder of the instance id has not left and both use the consumer protocol.
     """
     holder = group.static_member(instance_id)
     if instance_id is None or holder is None:
@@ -98,7 +98,7 @@ def member_to_join(
 def _replace_member(
     group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember, draft: Draft
 ) -> None:
-    """Give a new member what the old one had."""
+    """Give a new member the state of the old one."""
     group_id = group.group_id
     _remove_member(group, old.member_id, draft)
     draft.write(MemberRecord(group_id, new.member_id, new))
@@ -121,7 +121,7 @@ def member_to_stay(
     epoch: int | None,
     owned: Owned,
 ) -> ConsumerGroupMember:
-    """Return the member that sends a request at an epoch; None if the epoch does not count.
+    """Return the member that sends a request at an epoch; None if the epoch is not checked.
 
     Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH.
     """
@@ -150,7 +150,10 @@ def known_member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
 
 
 def check_instance(holder: ConsumerGroupMember, member_id: str, instance_id: str) -> None:
-    """Refuse a member whose instance id another one has. Errors: FENCED_INSTANCE_ID."""
+    """Refuse a member whose instance id belongs to another member.
+
+    Errors: FENCED_INSTANCE_ID.
+    """
     if holder.member_id != member_id:
         raise Refusal(
             ErrorCode.FENCED_INSTANCE_ID,
@@ -160,7 +163,7 @@ def check_instance(holder: ConsumerGroupMember, member_id: str, instance_id: str
 
 
 def _check_epoch(member: ConsumerGroupMember, epoch: int, owned: Owned) -> None:
-    """Accept the member's epoch, and the one before if the answer with the present one may have been lost."""
+    """Accept the current epoch, or the previous one if the answer with the current one may have been lost."""
     known = member.member_epoch
     if epoch == known:
         return
@@ -171,7 +174,7 @@ def _check_epoch(member: ConsumerGroupMember, epoch: int, owned: Owned) -> None:
 
 
 def _has_only(owned: Owned, member: ConsumerGroupMember) -> bool:
-    """Whether a member says what it has, and that all of it is assigned to it."""
+    """Whether a member reports its partitions, and all of them are assigned to it."""
     return owned is not None and all(
         topic_id in member.assigned
         and all(each in member.assigned[topic_id] for each in partitions)
@@ -193,7 +196,7 @@ def fence_members(
     members: Sequence[ConsumerGroupMember],
     draft: Draft,
 ) -> None:
-    """Remove members, with the regular expressions that only they had; the group's epoch is raised."""
+    """Remove members, with the regular expressions that only they had, and bump the group's epoch."""
     if not members:
         return
     for member in members:

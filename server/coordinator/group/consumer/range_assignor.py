@@ -1,6 +1,6 @@
-"""The assignor `range`: of each topic, each member gets a range of partitions.
+"""The assignor `range`: each member gets a range of the partitions of each topic.
 
-If all read the same topics, a member gets the same range of each. Source: RangeAssignor.
+If all members read the same topics, a member gets the same range of each topic. Source: RangeAssignor.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .assignment_input import AssignmentInput, Steps
 
 
 class _Topic:
-    """How much of a topic is given out: `next` is the next partition, `extra` how many members get one more."""
+    """A topic in progress: `next` is the next partition to assign, `extra` the number of members that get one more."""
 
     __slots__ = ("count", "extra", "next", "quota")
 
@@ -27,7 +27,7 @@ class _Topic:
 
 
 def assign_range(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
-    """Assign: static members by instance id come first, then the others by member id."""
+    """Assign the partitions: static members come first, by instance id, then the others by member id."""
     members = given.members
     readers: dict[bytes, int] = {}
     for member in members.values():

@@ -39,14 +39,14 @@ class EpochRecord(NamedTuple):
 
 
 class PartitionMetadataRecord(NamedTuple):
-    """What releases before 4.1 kept instead of a hash; only that there is a value counts."""
+    """The record that releases before 4.1 kept instead of a hash; its content is not used."""
 
     group_id: str
     value: bytes | None
 
 
 class MemberRecord(NamedTuple):
-    """What a member has said about itself; its epochs and partitions are in `CurrentRecord`."""
+    """The subscription and identity that a member has sent; its epochs and partitions are in `CurrentRecord`."""
 
     group_id: str
     member_id: str
@@ -61,7 +61,7 @@ class TargetEpochRecord(NamedTuple):
 
 
 class TargetRecord(NamedTuple):
-    """What a member is to have."""
+    """The target assignment of a member."""
 
     group_id: str
     member_id: str
@@ -69,7 +69,7 @@ class TargetRecord(NamedTuple):
 
 
 class CurrentRecord(NamedTuple):
-    """A member's epochs, state and partitions; the rest of the value is not used."""
+    """A member's epochs, state and partitions; the other fields of the value are not used."""
 
     group_id: str
     member_id: str
@@ -108,7 +108,7 @@ KEY_TYPES = frozenset(_KEY_MESSAGES)
 
 
 class EncodedTarget(TargetRecord):
-    """A target record with its key and value as bytes, made beforehand."""
+    """A target record whose key and value were encoded in advance."""
 
     stored: tuple[bytes, bytes | None]
 
@@ -121,7 +121,7 @@ class EncodedTarget(TargetRecord):
 
 
 def tombstones(group: ConsumerGroup, member_ids: Collection[str]) -> list[ConsumerGroupRecord]:
-    """The records that delete a group with these members, without its offsets."""
+    """The records that delete a group and its members, without its offsets."""
     group_id = group.group_id
     return [
         *(CurrentRecord(group_id, member_id, None) for member_id in member_ids),
@@ -299,7 +299,7 @@ def _current(member_id: str, value: bytes | memoryview, version: int) -> Consume
 
 
 def _epochs(rows: list[stored.TopicPartitions], member_epoch: int) -> PartitionEpochs:
-    """Partitions with their epochs; releases before KIP-1251 stored none, and the member's counts."""
+    """Partitions with their epochs; releases before KIP-1251 stored none, so the member's epoch applies."""
     partitions: dict[bytes, dict[int, int]] = {}
     for row in rows:
         epochs = row.assignment_epochs

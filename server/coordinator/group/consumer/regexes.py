@@ -1,7 +1,7 @@
 """Regular expressions that members subscribe to: when they are checked and resolved.
 
-They are matched with the names of all topics off the request, for all expressions of a group together, so
-that one change makes one rebalance. Source: GroupMetadataManager.maybeUpdateRegularExpressions,
+They are matched against the names of all topics outside the request, for all expressions of a group together, so that
+one change causes one rebalance. Source: GroupMetadataManager.maybeUpdateRegularExpressions,
 handleRegularExpressionsResult, TopicRegexResolver.
 """
 
@@ -21,19 +21,19 @@ from .group import ConsumerGroup, ResolvedRegex, Subscribers
 from .member import ConsumerGroupMember
 from .records import EpochRecord, RegexRecord
 
-#: Expressions of a group are resolved no more often than this.
+#: The minimum interval between two resolutions of a group's expressions.
 MIN_INTERVAL_MS = 10_000
 
-#: The longest expression: a topic's name is much shorter, and the machine keeps every one.
+#: The maximum length of an expression: topic names are much shorter, and the machine stores all expressions.
 MOST_CHARACTERS = 8_000
 
-#: How many Unicode classes (`\pL`) an expression has at most: RE2 needs up to 0.3 ms for each, also if it then
+#: The maximum number of Unicode classes (`\pL`) in an expression: RE2 needs up to 0.3 ms for each, even if it then
 #: finds the expression too large.
 MOST_UNICODE_CLASSES = 100
 
 
 class RegexChange(Enum):
-    """Whether a request changes a member's expression, and whether it is known what the new one matches."""
+    """Whether a request changes a member's expression, and whether the matches of the new one are known."""
 
     NONE = 0
     CHANGED = 1
@@ -48,7 +48,7 @@ def update_regexes(
     client: Client,
     draft: Draft,
 ) -> RegexChange:
-    """Check and count a member's expression, and have the group's expressions resolved if it is time.
+    """Check and store a member's expression, and have the group's expressions resolved if that is due.
 
     Errors: INVALID_REGULAR_EXPRESSION.
     """
@@ -93,7 +93,10 @@ def update_regexes(
 
 
 def check_regex(regex: str) -> None:
-    """Refuse what RE2 does not take. Errors: INVALID_REGULAR_EXPRESSION."""
+    """Refuse an expression that RE2 does not accept.
+
+    Errors: INVALID_REGULAR_EXPRESSION.
+    """
     try:
         if len(regex) > MOST_CHARACTERS:
             raise InvalidPattern(f"longer than {MOST_CHARACTERS} characters")
@@ -115,7 +118,7 @@ def regexes_resolved(
     began_ms: int,
     draft: Draft,
 ) -> None:
-    """Store what the expressions match; if that is something new, the group's epoch is raised."""
+    """Store the matches of the expressions; if they have changed, the group's epoch is bumped."""
     topics = dict(group.topics)
     bump = False
     for regex, names in found.items():

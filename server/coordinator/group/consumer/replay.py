@@ -1,4 +1,4 @@
-"""How the records of a consumer group change it. Source: GroupMetadataManager.replay."""
+"""Applies the records of a consumer group to it. Source: GroupMetadataManager.replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_TARGET_EPOCH = -1
 
 
 def replay(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
-    """Apply a committed record. The tombstone of the group itself is left to the caller."""
+    """Apply a committed record; the caller handles the tombstone of the group itself."""
     match record:
         case EpochRecord(_, value):
             if value is not None:
@@ -58,7 +58,7 @@ def replay(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
 def _with_current(
     said: ConsumerGroupMember, current: ConsumerGroupMember | None
 ) -> ConsumerGroupMember:
-    """What a member has said about itself, with the epochs and partitions of another value of it."""
+    """A member with the identity and subscription of one value, and the epochs and partitions of another."""
     if current is None:
         return said
     return said._replace(

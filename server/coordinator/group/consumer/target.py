@@ -1,4 +1,4 @@
-"""The target assignment of a group: when it is made, of what, and what has changed in it.
+"""The target assignment of a group: when it is computed, from what, and which assignments have changed.
 
 Source: GroupMetadataManager.maybeUpdateTargetAssignment, TargetAssignmentBuilder; KIP-1263 (interval).
 """
@@ -25,10 +25,10 @@ from .uniform import assign_uniform
 
 ASSIGNORS = {"uniform": assign_uniform, "range": assign_range}
 
-#: A target of more members and partitions is made in steps, and members get it with their next heartbeats.
+#: A target for more members and partitions is computed in steps, and members get it with their next heartbeats.
 AT_ONCE = 5_000
 
-#: So many members are described to an assignor in one step.
+#: How many members are described to an assignor in one step.
 DESCRIBED_IN_STEP = 64
 
 
@@ -41,7 +41,7 @@ def update_target(
     subscription_type: SubscriptionType,
     draft: Draft,
 ) -> tuple[int, Partitions]:
-    """Make a new target if the group's epoch asks for one; return its epoch and what `new` is to have."""
+    """Compute a new target if the group's epoch requires one; return its epoch and the target of `new`."""
     present = group.assignment_epoch, group.target_of(new)
     if group.assignment_epoch >= group_epoch or group.is_assigning:
         return present
@@ -72,7 +72,7 @@ def update_target(
 
 
 def _is_large(near: Surroundings, group: ConsumerGroup, new: ConsumerGroupMember) -> bool:
-    """Whether members and partitions are so many that a target takes long."""
+    """Whether there are so many members and partitions that computing a target takes long."""
     size = len(group.members)
     topics = near.image.topics
     for name in group.topics.keys() | new.subscribed_topic_names:
@@ -90,7 +90,7 @@ def assign_in_steps(
     subscription_type: SubscriptionType,
     assignor: str,
 ) -> Steps[dict[str, Partitions]]:
-    """Assign; return what each member is to have."""
+    """Compute a target in steps; return the target of each member."""
     given = yield from assignment_input(near, group, new, subscription_type)
     found = yield from ASSIGNORS[assignor](given)
     return {member_id: found.get(member_id, NO_PARTITIONS) for member_id in given.members}
@@ -99,7 +99,7 @@ def assign_in_steps(
 def _encode_in_steps(
     group_id: str, steps: Steps[dict[str, Partitions]]
 ) -> Steps[list[EncodedTarget]]:
-    """The records of a target, encoded, so that little is left to do when they are written together."""
+    """Encode the records of a target in steps, so that writing them together takes little time."""
     found = yield from steps
     records = []
     for member_id, partitions in found.items():
@@ -116,7 +116,7 @@ def assignment_input(
 ) -> Steps[AssignmentInput]:
     """Describe the group to an assignor, with `new` in the place of the member that it replaces.
 
-    Shape: members, and their targets, are those of the first step.
+    Shape: members and their targets are those at the first step.
     """
     topics = near.image.topics
     by_names: dict[frozenset[str], frozenset[bytes]] = {}
@@ -130,7 +130,7 @@ def assignment_input(
     for number, member_id in enumerate(members):
         if not number % DESCRIBED_IN_STEP:
             yield
-        hash_of_name(member_id)  # is remembered, so that the order takes little
+        hash_of_name(member_id)  # cached, so that ordering takes little time
     described = {}
     for number, member_id in enumerate(names_in_order(members)):
         if not number % DESCRIBED_IN_STEP:
@@ -155,6 +155,6 @@ def write_target(
     now_ms: int,
     draft: Draft,
 ) -> None:
-    """Store what has changed, then the epoch."""
+    """Store the changed assignments, then the epoch."""
     draft.records += changed
     draft.write(TargetEpochRecord(group.group_id, (epoch, now_ms)))

@@ -1,4 +1,4 @@
-"""The assignor `uniform`: every member gets as many partitions as any other, and keeps what it can.
+"""The assignor `uniform`: distributes partitions evenly over members, which keep existing assignments if possible.
 
 Source: UniformHomogeneousAssignmentBuilder; for members that read different topics, uniform_mixed.py.
 """
@@ -11,22 +11,22 @@ from .assignment_input import AssignmentInput, Steps
 from .group import SubscriptionType
 from .uniform_mixed import assign_uniform_mixed
 
-#: So many members are looked at in one step; each may have many partitions.
+#: How many members one step processes; each may have many partitions.
 MEMBERS_IN_STEP = 16
 
 
 def assign_uniform(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
-    """Assign."""
+    """Assign the partitions."""
     if given.subscription_type is SubscriptionType.HOMOGENEOUS:
         return assign_uniform_alike(given)
     return assign_uniform_mixed(given)
 
 
 def assign_uniform_alike(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
-    """Assign to members that all read the same topics.
+    """Assign partitions to members that all read the same topics.
 
-    Shape: what a member has beyond its quota is taken from it; then all that nobody has goes to the members with
-    room, in the order of members. Members that already have one more than the others keep it.
+    Shape: each member gives up partitions beyond its quota; then free partitions go to members with room, in the order
+    of members. Members that already have one more than the others keep it.
     """
     members = given.members
     if not members:
@@ -68,7 +68,7 @@ def assign_uniform_alike(given: AssignmentInput) -> Steps[dict[str, Partitions]]
             unassigned += [(topic_id, number) for number in numbers[left:]]
             left = 0
         if left and has_extra and len(members) - index > extra:
-            # Somebody else may have one more already; the last ones have to take theirs.
+            # Another member may have one more already; then the last members have to take the extra partitions.
             left -= 1
             has_extra = False
         if left:

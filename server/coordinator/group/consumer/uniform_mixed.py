@@ -1,8 +1,8 @@
 """The assignor `uniform` for members that read different topics: first balance, then stickiness.
 
-What a member does not read any more is taken from it. What nobody has goes to the least loaded readers, topic
-by topic; then partitions are moved from the most to the least loaded readers of a topic, until that changes
-nothing or has been tried often enough. Source: UniformHeterogeneousAssignmentBuilder.
+Members give up partitions of topics that they no longer read. Free partitions go to the least loaded readers, topic by
+topic. Then partitions move from the most to the least loaded readers of a topic, until a round changes nothing or the
+limit of rounds is reached. Source: UniformHeterogeneousAssignmentBuilder.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from ..modern.members import Partitions
 from .assignment_input import AssignmentInput, Steps
 
-#: How often all topics are balanced. Where readers overlap, each round about halves what is left to do.
+#: The maximum number of rounds over all topics. Where readers overlap, each round about halves the imbalance.
 ROUNDS = 16
 
 NOBODY = -1
 
 
 def assign_uniform_mixed(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
-    """Assign."""
+    """Assign the partitions."""
     work = _Balance(given)
     if not work.readers:
         return {}
@@ -28,10 +28,10 @@ def assign_uniform_mixed(given: AssignmentInput) -> Steps[dict[str, Partitions]]
 
 
 class _Balance:
-    """Partitions being given to members, which are numbers here.
+    """The assignment of partitions to members, which are numbers here.
 
-    Shape: `readers` maps a topic to its members, ascending; `owners` a topic to the owner of each partition;
-    `loads` has each member's number of partitions.
+    Shape: `readers` maps a topic to its members, ascending; `owners` a topic to the owner of each partition; `loads`
+    has each member's number of partitions.
     """
 
     def __init__(self, given: AssignmentInput) -> None:
@@ -45,7 +45,7 @@ class _Balance:
         self.owners = {topic_id: [NOBODY] * given.partitions[topic_id] for topic_id in self.readers}
 
     def topics(self) -> list[bytes]:
-        """Those first that have most partitions for a reader, then those with few readers, then by id."""
+        """The topics in order: most partitions per reader first, then fewest readers, then by id."""
 
         def rank(topic_id: bytes) -> tuple[float, int, int, int]:
             readers = len(self.readers[topic_id])
@@ -56,7 +56,7 @@ class _Balance:
         return sorted(self.readers, key=rank)
 
     def keep(self) -> Steps[None]:
-        """Leave members what they have, of the topics that they still read."""
+        """Let members keep their partitions of topics that they still read."""
         for index, (_, member) in enumerate(self.members):
             yield
             for topic_id, some in member.assignment.items():
@@ -67,7 +67,7 @@ class _Balance:
                     self.loads[index] += len(some)
 
     def fill(self) -> Steps[None]:
-        """Give away what nobody has."""
+        """Assign the free partitions."""
         for topic_id in self.topics():
             yield
             owners = self.owners[topic_id]
@@ -78,7 +78,7 @@ class _Balance:
                     self.give(owners, partition, loads.next_least())
 
     def give(self, owners: list[int], partition: int, member: int) -> None:
-        """Give a partition to a member, and take it from whoever has it."""
+        """Give a partition to a member, taking it from its owner, if any."""
         if owners[partition] != NOBODY:
             self.loads[owners[partition]] -= 1
         owners[partition] = member
@@ -97,7 +97,7 @@ class _Balance:
                     last_moved = index
 
     def balance_topic(self, topic_id: bytes) -> int:
-        """Move partitions of a topic from its most to its least loaded readers; return how many."""
+        """Move partitions of a topic from its most to its least loaded readers; return their number."""
         loads = _Loads(self.loads, self.readers[topic_id])
         if loads.difference() <= 1:
             return 0
@@ -132,11 +132,11 @@ class _Balance:
 
 
 class _Loads:
-    """The readers of a topic by their loads, seen from both ends.
+    """The readers of a topic by load, seen from both ends.
 
-    Shape: `members` are sorted by load when this is made. Those before `least_end` have got, or get next, as many
-    as each other: `least`. Those from `most_start` on, before `most_end`, likewise give away: `most`; those after
-    it have nothing to give.
+    Shape: `members` are sorted by their load at creation. Those before `least_end` receive partitions until they have
+    the same load, `least`. Likewise, those from `most_start` up to `most_end` give partitions away until their load is
+    `most`; those after them have none to give.
     """
 
     def __init__(self, loads: list[int], readers: list[int]) -> None:
@@ -168,11 +168,11 @@ class _Loads:
         return member
 
     def next_most(self) -> int | None:
-        """The member that gives the next partition away; None if nobody has any left."""
+        """The member that gives the next partition away; None if no member has any left."""
         members, loads = self.members, self.loads
         if self.next_most_at < self.most_start:
             if self.most_end <= self.most_start and self.most_start > 0:
-                # All with this load had nothing to give.
+                # All members with this load had no partition to give away.
                 self.most = loads[members[self.most_start - 1]]
             else:
                 self.most -= 1
@@ -186,7 +186,7 @@ class _Loads:
         return member
 
     def exclude_last_most(self) -> None:
-        """Take no more from the member that `next_most` returned last."""
+        """Exclude the member that `next_most` returned last."""
         at, last = self.next_most_at + 1, self.most_end - 1
         members = self.members
         members[at], members[last] = members[last], members[at]
