@@ -1,18 +1,17 @@
 """The only way to append to partitions that this broker leads, for clients and coordinators alike.
 
-Most batches are appended within the call. A batch that must be verified (by asking its
-transaction's coordinator) or prepared (rewritten or read record by record, in a worker process if
-that is more than a moment's work) is appended later. Batches that the same client sends to the same
-partition in the meantime wait behind it: a client's batches become visible in the order in which
-they arrived. A batch counts as arrived once it is verified. The rows of a request do not wait for
-each other; the request's result is ready when all of them are appended and, as far as `acks`
-requires, committed. What waits for longer than the request's timeout is not appended.
+Most batches are appended within the call. A batch is appended later if it must be verified (by asking its transaction's
+coordinator) or prepared (rewritten, or read record by record; a worker process does this unless it takes only a
+moment). Batches that the same client sends to the same partition in the meantime wait behind it: a client's batches
+become visible in the order in which they arrived. A batch counts as arrived once it is verified. The rows of a request
+do not wait for each other; the request's result is ready when all of them are appended and, as far as `acks` requires,
+committed. A batch that waits longer than the request's timeout is not appended.
 
-How much work a batch is depends on what it decompresses to, which only shows by doing it. So the
-loop tries with little, and hands over what turns out to be more.
+How much work a batch takes depends on its decompressed size, which is known only after decompression. The loop
+therefore decompresses a limited amount, and hands larger batches over to a worker process.
 
-A waiting batch is meant for the leader epoch in which it was received. If the partition has another
-leader or another epoch by its turn, the batch is refused, and the producer sends it again.
+A waiting batch is meant for the leader epoch in which it was received. If the partition has another leader or another
+epoch by its turn, the batch is refused, and the producer sends it again.
 Source: ReplicaManager.appendRecords, handleProduceAppend.
 """
 
@@ -54,14 +53,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Where the codec is in a batch of magic 2: the lower byte of the attributes.
+#: The position of the codec in a batch of magic 2: the lower byte of the attributes.
 CODEC_AT = ATTRIBUTES_AT + 1
 
-#: So much longer than long work (turns.py) batches may be decompressed in one turn, where they are read natively.
+#: The factor by which decompression may exceed the slice of long work (turns.py) in one turn, if batches are read
+#: natively.
 READ_MORE_US = 12_000
 
-#: What waits is given so much time whatever the request says, so that a timeout of 0, which means
-#: not to wait for other replicas, does not refuse records that only have to be rewritten.
+#: The minimum time that a batch may wait, regardless of the request: a timeout of 0 means not to wait for other
+#: replicas, and must not refuse records that only have to be rewritten.
 LEAST_WAIT_MS = 1000
 
 _CLIENT = AppendOrigin.CLIENT
@@ -82,14 +82,14 @@ TOO_MUCH_WAITS = AppendError(
 #: The placeholder result of a waiting row.
 NOT_YET = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, "The records were not appended yet.")
 
-#: One partition's batches, or why they were already refused; a plain tuple, since every request
+#: One partition's batches, or the error with which they were already refused; a plain tuple, because every request
 #: makes some.
 AppendRow = tuple["Partition", "RecordsBytes"] | AppendError
 AppendResult = AppendInfo | AppendError
 
 
 class Client(Protocol):
-    """Who sends batches: how log lines name it, and whose connections share the workers in rotation."""
+    """The sender of batches: its name in log lines, and the key by which workers take turns."""
 
     @property
     def client_id(self) -> str | None: ...
@@ -126,11 +126,11 @@ class Verifier(Protocol):
 
 
 class Waiting(NamedTuple):
-    """A batch that cannot be appended at once, and the leader epoch in which it was received.
+    """A batch that cannot be appended immediately, and the leader epoch in which it was received.
 
-    Shape: `row` is its place in the request; `records` is a copy. It has a `turn` from the
-    beginning unless it must be verified first. From `give_up_at` on, in the loop's time, it is not
-    appended any more. `must_read` says that it is known to be work for a worker process.
+    Shape: `row` is its place in the request; `records` is a copy. It has a `turn` from the beginning unless it must be
+    verified first. After `give_up_at`, in the loop's time, it is no longer appended. `must_read` says that it is known
+    to be work for a worker process.
     """
 
     row: int
@@ -148,15 +148,14 @@ class Waiting(NamedTuple):
 
     @property
     def queue(self) -> Hashable:
-        """Whose batches are appended in order of arrival."""
+        """The client whose batches are appended in order of arrival."""
         return None if self.client is None else self.client.connection
 
 
 class Appends:
     """Appends records to all partitions of a broker.
 
-    Shape: `offline` holds the partitions whose log directory has failed; `turns` says how much may
-    be done at once.
+    Shape: `offline` has the partitions whose log directory has failed; `turns` limits the work per turn.
     """
 
     def __init__(
@@ -183,16 +182,15 @@ class Appends:
     ) -> list[AppendResult] | asyncio.Future[list[AppendResult]]:
         """Append batches to each of some partitions, and wait as long as `acks` requires.
 
-        Shape: one result per row, in order; a list if nothing has to be waited for. No view of
-        `rows` is kept. acks is 0, 1 or -1 (all in-sync replicas); `timeout_ms` limits the wait for
-        them, and before that the wait for the append, None waits without limit. `done` are the results
-        of rows that the native module has appended already. The future is cancelled only when the
-        broker stops.
-        Errors: earlier refusals, what the verifier returns, those of `Partition.append_as_leader`;
-        NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where the partition was lost in the meantime;
-        MESSAGE_TOO_LARGE for what takes too much time or memory to read; REQUEST_TIMED_OUT for what
-        could not be appended in time, or may not wait, as too much does; REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for
-        what is appended but not committed.
+        Shape: one result per row, in order; a list if nothing has to be waited for. No view of `rows` is kept. acks is
+        0, 1 or -1 (all in-sync replicas). `timeout_ms` limits the wait for the append and then the wait for the
+        replicas; None waits without limit. `done` are the results of rows that the native module has appended already.
+        The future is cancelled only when the broker stops.
+        Errors: earlier refusals, errors of the verifier, those of `Partition.append_as_leader`; NOT_LEADER_OR_FOLLOWER
+        or KAFKA_STORAGE_ERROR if the partition was lost in the meantime; MESSAGE_TOO_LARGE for records that take too
+        much time or memory to read; REQUEST_TIMED_OUT for a batch that could not be appended in time, or may not wait
+        because too much is waiting; REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for a batch that is appended
+        but not committed.
         """
         results: list[AppendResult] = []
         waiting: list[Waiting] = []
@@ -263,7 +261,7 @@ class Appends:
         for task in self._tasks:
             task.cancel()
 
-    # -- what cannot be appended at once -----------------------------------------------------------
+    # -- batches that cannot be appended immediately --------------------------------------------
 
     def _begin(
         self,
@@ -278,7 +276,7 @@ class Appends:
         client: Client | None,
         is_too_much: bool,
     ) -> AppendResult | Waiting:
-        """Append a batch if it need not wait and is not known to be too much; otherwise keep a copy and its place."""
+        """Append a batch, or keep a copy and its place if it has to wait or may take too much work."""
         asked = None if verifier is None else verifier.verify(partition, records)
         if isinstance(asked, AppendError):
             return asked
@@ -296,7 +294,7 @@ class Appends:
             )
             if result is not TOO_MUCH_HERE:
                 return result
-            # Without time for what is read natively, it waits for another turn.
+            # If there is no time left for reading natively, the batch waits for another turn.
             must_read = (
                 max_bytes > 0
                 or not partition.log.reads_natively
@@ -361,7 +359,7 @@ class Appends:
                     if done is TOO_MUCH_HERE:
                         asked = None
                         must_read = has_paused or self._bytes_here(partition) > 0
-                        if not must_read:  # others have had the time of this turn
+                        if not must_read:  # others have used up the time of this turn
                             has_paused = True
                             await self._turns.pause(waiting.queue)
                         continue
@@ -442,7 +440,7 @@ class Appends:
 
 
 def _forget(asked: asyncio.Future[AppendError | Granted]) -> None:
-    """Nobody waits for the answer any more, be it an exception."""
+    """Retrieve the outcome of an answer that nobody waits for any more, even if it is an exception."""
     if not asked.cancelled():
         asked.exception()
 

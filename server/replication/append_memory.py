@@ -8,10 +8,10 @@ DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 
 
 class AppendMemory:
-    """Counts the bytes that wait, by client.
+    """Counts the waiting bytes by client.
 
-    Shape: within `max_bytes` everybody may wait; beyond it only who has less than an equal share of
-    it, so that one client does not shut out the others.
+    Shape: up to `max_bytes`, every client may wait. Beyond that, only clients with less than an equal share may, so
+    that one client does not shut out the others.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -20,7 +20,10 @@ class AppendMemory:
         self._by_client: dict[Hashable, int] = {}
 
     def take(self, client: Hashable, size: int, *, must: bool = False) -> bool:
-        """Take memory for a batch; False if it may not wait. Shape: with `must` it may in any case."""
+        """Reserve memory for a batch; False if it may not wait.
+
+        Shape: with `must`, memory is reserved in any case.
+        """
         own = self._by_client.get(client, 0)
         if self.total + size > self.max_bytes and not must:
             clients = len(self._by_client) + (not own)
@@ -31,7 +34,7 @@ class AppendMemory:
         return True
 
     def give_back(self, client: Hashable, size: int) -> None:
-        """The batch waits no longer."""
+        """Release the memory of a batch that no longer waits."""
         left = self._by_client.get(client, 0) - size
         if left:
             self._by_client[client] = left

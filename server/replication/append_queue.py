@@ -1,7 +1,7 @@
-"""The queues of a partition's appends that cannot be made at once: for each client in order of arrival.
+"""The queues of a partition's delayed appends: one per client, in order of arrival.
 
-Nothing is promised about the order of different clients' batches, so one client's dear batch holds up
-nobody else's.
+The order of different clients' batches is not guaranteed, so an expensive batch of one client does not delay the
+others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Queued(Protocol):
 
 
 class Turn:
-    """A place in the queue of a client's appends to a partition; `come` is done when all before it have left.
+    """A place in the queue of a client's appends to a partition; `come` is done when all earlier turns have left.
 
     Every turn must be left, even if nothing was appended.
     """

@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from .membership import PartitionState
     from .partition import Partition
 
-#: How many partitions of a long request are looked at in one step.
+#: How many partitions of a long request one step processes.
 STEP = 128
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
-#: How many partitions all sessions together may have, at some 400 bytes each. A client for which
-#: there is no room fetches without a session, as when all slots are taken.
+#: The maximum number of partitions in all sessions together, at about 400 bytes each. A client for which there is no
+#: room fetches without a session, as when all slots are taken.
 MAX_PARTITIONS = 250_000
-#: A partition whose topic has a name longer than this, which no topic can have, counts more than once.
+#: A partition whose topic has a name longer than this, which no real topic has, counts more than once.
 NAME_CHARACTERS = 400
 
-#: The Fetch version since which topics are named by id.
+#: The first Fetch version that names topics by id.
 TOPIC_IDS_SINCE = 13
 
-#: Who guesses the id of another client's session could end it, and see in errors which topics it reads.
+#: A client that guessed the id of another client's session could end it, and see in errors which topics it reads.
 unpredictable = random.SystemRandom()
 
 #: (topic name, or "" with an id; topic id, or zeros with a name; partition)
@@ -101,7 +101,7 @@ class FetchedPartition:
 class FetchSession:
     """One client's session; its next request must carry `epoch`.
 
-    Shape: `weight` is how many partitions it counts as.
+    Shape: `weight` is the number of partitions that it counts as.
     """
 
     __slots__ = (
@@ -161,7 +161,7 @@ class FetchSession:
 
 
 def weight(key: Key) -> int:
-    """How many partitions one counts as."""
+    """The number of partitions that one partition counts as."""
     return 1 + len(key[0]) // NAME_CHARACTERS
 
 
@@ -239,8 +239,7 @@ class FetchSessionCache:
         self.max_partitions = max_partitions
         self.eviction_ms = eviction_ms
         self.sessions: dict[int, FetchSession] = {}
-        #: The last answer to a fetch that had waited, until the turn of the loop is over; see
-        #: handlers/fetch_plain.py.
+        #: The last answer to a fetch that had waited, until the end of the turn; see handlers/fetch_plain.py.
         self.last_answer: object = None
 
     def context_in_steps(
@@ -251,7 +250,7 @@ class FetchSessionCache:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             partitions = yield from _partitions_in_steps(request)
             return self.context(rest, version, now_ms, partitions)
-        # What is added is added to the session now; if the rest then fails, the client begins another.
+        # Partitions are added to the session immediately; if the rest then fails, the client begins another session.
         session = self.sessions.get(request.session_id)
         if session is not None and session.epoch == request.session_epoch:
             size = session.weight
@@ -311,12 +310,12 @@ class FetchSessionCache:
             return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
             del self.sessions[session.id]
-            # The session is empty and ends: what this request names is fetched without one.
+            # The session is empty and ends: the partitions of this request are fetched without a session.
             return FetchContext(_partitions(request) if named is None else named)
         return self.go_on(session, now_ms)
 
     def go_on(self, session: FetchSession, now_ms: int) -> FetchContext:
-        """Use a session whose partitions are those that its newest request wants."""
+        """Use a session that already has the partitions of its newest request."""
         session.last_used_ms = now_ms
         session.epoch = 1 if session.epoch == 0x7FFFFFFF else session.epoch + 1
         # Moved to the end: the cache is ordered by last use.

@@ -1,9 +1,8 @@
-"""What a follower asks its leader for, and what it does with the answer. The only I/O is the log's.
+"""The requests of a follower to its leader, and the processing of the answers. The only I/O is the log's.
 
-One `Fetcher` copies all partitions that this broker follows from one leader. A partition is fetched
-from its log end, with the epoch of its last record. Where the leader's history differs, the leader
-says from where (diverging epoch); the follower truncates its log there and continues. Unchanged
-partitions are not named again (fetch sessions, KIP-227).
+One `Fetcher` copies all partitions that this broker follows from one leader. A partition is fetched from its log end,
+with the epoch of its last record. If the histories differ, the leader names the offset (diverging epoch); the follower
+truncates its log there and continues. Unchanged partitions are not named again (fetch sessions, KIP-227).
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler; KIP-101, KIP-279, KIP-595.
 """
 
@@ -41,7 +40,7 @@ LATEST = -1
 EARLIEST = -2
 NO_SESSION = 0
 FIRST_EPOCH = 0
-#: How often the session is told of log starts that moved although nothing was fetched.
+#: How often the session reports log starts that moved although nothing was fetched.
 SWEEP_MS = 1000
 
 #: The leader is not, or not yet, the one this broker knows; the controller will tell it.
@@ -100,7 +99,7 @@ class Followed:
         return self.topic_id, self.partition.tp.partition
 
     def wanted(self) -> tuple[int, int, int, int]:
-        """What to ask for now."""
+        """The state to request now."""
         log = self.partition.log
         return (
             log.log_end_offset,
@@ -267,13 +266,13 @@ class Fetcher:
             self._dirty[key] = followed
 
     def on_response(self, response: FetchResponse, now_ms: int) -> list[Followed]:
-        """Append what came, truncate what diverged, and delay what failed.
+        """Append the records, truncate diverging logs, and delay failed partitions.
 
-        Shape: returns the partitions whose offset the leader does not have; `offsets_request` asks
-        where the leader's log begins and ends.
+        Shape: returns the partitions whose offset the leader does not have; `offsets_request` asks where the leader's
+        log begins and ends.
         """
         if response.error_code:
-            # That the leader forgot the session is not worth logging.
+            # A session that the leader has dropped is not worth a log line.
             self._new_session()
             if response.error_code not in (
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -299,7 +298,7 @@ class Fetcher:
                 key = (topic.topic_id, row.partition_index)
                 followed = self._followed.get(key)
                 if followed is None or followed.sent is None:
-                    continue  # not followed any more, or followed anew, since the request was made
+                    continue  # stopped, or followed again, since the request was made
                 self._dirty[key] = followed
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append(followed)
@@ -356,7 +355,7 @@ class Fetcher:
         if diverging is not None and diverging.epoch >= 0:
             offset = common_end(partition, diverging.epoch, diverging.end_offset)
             if not self._truncate_diverging(partition, offset, diverging.epoch, now_ms):
-                self._delay(followed, now_ms)  # not at once: the answer would be the same
+                self._delay(followed, now_ms)  # not immediately: the answer would be the same
             return
         if row.records:
             appended = self._append(partition, memoryview(row.records), now_ms)
@@ -459,7 +458,7 @@ class Fetcher:
             except OSError as error:
                 log.on_io_error(error)
         else:
-            return  # the leader has the offset by now; it is asked again when the delay is over
+            return  # the leader has the offset by now; it is asked again after the delay
         self._delayed.pop(followed.key, None)
         self._dirty[followed.key] = followed
 

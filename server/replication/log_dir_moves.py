@@ -1,11 +1,11 @@
 """Moves replicas from one log directory of this broker to another (KIP-113).
 
-A copy of the log is made in the other directory, as `<topic>-<partition>.<32 hex>-future`. While the log is used as
-ever, a task copies whole batches to it, some at a time. When the copy has everything and is on the device, it takes the
-log's place between two turns of the loop; then checkpoints are written, and the old directory is deleted. After a
-restart, copying continues where it was. Compaction leaves the log alone meanwhile.
+The other directory gets a copy of the log, named `<topic>-<partition>.<32 hex>-future`. While the log stays in use, a
+task copies whole batches to it, a few at a time. When the copy is complete and flushed to the device, it replaces the
+log between two turns of the loop; then checkpoints are written, and the old directory is deleted. After a restart,
+copying continues where it stopped. Compaction does not touch the log during the move.
 
-The bytes are read by threads, and checked and written on the loop in small steps. Throttle:
+Threads read the bytes, and the loop checks and writes them in small steps. Throttle:
 `replica.alter.log.dirs.io.max.bytes.per.second`.
 Source: ReplicaManager.alterReplicaLogDirs, ReplicaAlterLogDirsThread, LogManager.replaceCurrentWithFutureLog.
 """
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from .partition import Partition
     from .replica_manager import ReplicaManager
 
-#: Bytes that are copied in one step: some milliseconds of work if the batches are small.
+#: Bytes to copy in one step: a few milliseconds of work if the batches are small.
 STEP_BYTES = 64 * 1024
-#: Bytes after which a copy is forced to the device, so that its end does not take long.
+#: Bytes after which a copy is flushed to the device, so that the final flush does not take long.
 FLUSH_BYTES = 64 << 20
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
@@ -53,9 +53,10 @@ class CannotCopy(Exception):
 
 
 def common_end(log: Log, copy: Log) -> int | None:
-    """The offset up to which a copy agrees with its log; None if it has to begin anew.
+    """The offset up to which a copy agrees with its log; None if it has to start over.
 
-    Shape: the same offsets of one leader epoch are the same records. Source: ReplicaAlterLogDirsThread.truncate; KIP-101.
+    Shape: the same offsets of one leader epoch are the same records. Source: ReplicaAlterLogDirsThread.truncate;
+    KIP-101.
     """
     end = copy.log_end_offset
     if end < log.log_start_offset or copy.log_start_offset > log.log_start_offset:
@@ -67,7 +68,7 @@ def common_end(log: Log, copy: Log) -> int | None:
     if known_end < 0:
         return None
     if known != epoch:
-        # The log has nothing of this epoch: what the copy has of it was truncated.
+        # The log has no records of this epoch: those in the copy were truncated.
         _, own_end = copy.end_offset_for_epoch(known)
         known_end = min(known_end, own_end) if own_end >= 0 else known_end
     common = min(end, known_end)
@@ -75,7 +76,10 @@ def common_end(log: Log, copy: Log) -> int | None:
 
 
 def align(log: Log, copy: Log, now_ms: int) -> None:
-    """Let a copy follow what its log did: truncation, deletion of old records, other settings. Errors: OSError."""
+    """Apply to a copy what happened to its log: truncation, deletion of old records, changed settings.
+
+    Errors: OSError.
+    """
     if copy.config is not log.config:
         copy.update_config(log.config)
     common = common_end(log, copy)
@@ -89,7 +93,7 @@ def align(log: Log, copy: Log, now_ms: int) -> None:
 
 
 class LogDirMoves:
-    """The replicas of this broker that are moved between its log directories."""
+    """The replicas of this broker that are moving between its log directories."""
 
     def __init__(
         self,
@@ -121,15 +125,15 @@ class LogDirMoves:
 
     @property
     def moving(self) -> int:
-        """How many replicas are being moved, or wait for it."""
+        """The number of replicas that are moving, or waiting to move."""
         return len(self._tasks)
 
-    # -- what is asked ---------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def move(self, tp: TopicPartition, path: str) -> ErrorCode:
-        """Begin to move a replica to a log directory; to its own, a move that is under way ends.
+        """Begin to move a replica to a log directory; a request for its own directory cancels a move in progress.
 
-        Shape: a replica that this broker does not have yet will be made there.
+        Shape: a replica that this broker does not have yet will be created there.
         Errors: INVALID_TOPIC_EXCEPTION, LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, REPLICA_NOT_AVAILABLE,
         UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -169,7 +173,7 @@ class LogDirMoves:
         return ErrorCode.NONE
 
     def begin(self, tp: TopicPartition) -> None:
-        """Copy a replica that has a copy in another directory, unless that is being done."""
+        """Start copying a replica that has a copy in another directory, unless that is in progress."""
         if tp not in self._tasks:
             self._tasks[tp] = asyncio.get_running_loop().create_task(self._run(tp))
 
@@ -195,17 +199,17 @@ class LogDirMoves:
             del self._tasks[tp]
 
     def _pair(self, tp: TopicPartition) -> tuple[Partition, Log] | None:
-        """The partition and the copy of its log; None if there is nothing more to do."""
+        """The partition and the copy of its log; None if there is nothing left to do."""
         partition, copy = self._replicas.partitions.get(tp), self._manager.future(tp)
         if partition is None or copy is None or copy.offline or partition.log.offline:
             return None
         return partition, copy
 
     async def _copy(self, tp: TopicPartition) -> None:
-        """Copy everything to one copy, and let it take the log's place; return if there is another copy by then."""
+        """Complete one copy and let it replace the log; return early if the copy has been replaced by another."""
         manager, pair = self._manager, self._pair(tp)
         unflushed = 0
-        #: The log start offset that is on the device for the copy since it was flushed at its end; -1 before.
+        #: The log start offset on the device for the copy since its flush at the end; -1 before that.
         known_start = -1
         while pair is not None and self._pair(tp) == pair:
             partition, copy = pair
@@ -219,8 +223,8 @@ class LogDirMoves:
                 )
             at_end = found.next_offset >= end
             if at_end and known_start == log.log_start_offset:
-                # What is left was written a moment ago: it is in memory, and little. The old directory has it on the
-                # device if that was promised, and stays until the new one has it, too.
+                # The remaining records were written a moment ago: they are few, and in memory. If they were promised to
+                # be durable, they are on the device of the old directory, which stays until the new one has them, too.
                 self._append(copy, bytes_of(found))
                 await self._take_place(partition)
                 return
@@ -284,7 +288,7 @@ class LogDirMoves:
         manager, tp, old = self._manager, partition.tp, partition.log
         partition.change_log(manager.replace_with_future(tp))
         logger.info("%s is in %s now", tp, partition.log.dir)
-        # Whatever happens to this task, the log has been moved.
+        # Even if this task fails now, the log has been moved.
         await asyncio.shield(asyncio.ensure_future(self._leave(tp, old)))
 
     async def _leave(self, tp: TopicPartition, old: Log) -> None:

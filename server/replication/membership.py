@@ -1,4 +1,4 @@
-"""What a partition knows of the cluster around it."""
+"""The cluster as a partition sees it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class PartitionState(NamedTuple):
 
 
 class ReplicaCounts:
-    """What is counted over all partitions of a broker, those included that it no longer has.
+    """Counters over all partitions of a broker, including those that it no longer has.
 
-    Shape: `appends_gone`, `bytes_in_gone` and `messages_in_gone` are those of partitions that have left this broker.
+    Shape: `appends_gone`, `bytes_in_gone` and `messages_in_gone` are the counts of partitions that have left this
+    broker.
     """
 
     __slots__ = ("appends_gone", "bytes_in_gone", "isr_expands", "isr_shrinks", "messages_in_gone")
@@ -39,7 +40,7 @@ class ReplicaCounts:
         self.isr_shrinks = 0
 
     def isr_changed(self, before: int, after: int) -> None:
-        """The controller has confirmed a change of a partition's in-sync replicas, from so many to so many."""
+        """The controller has confirmed a change of a partition's in-sync replicas from one number to another."""
         if after > before:
             self.isr_expands += 1
         elif after < before:
@@ -47,14 +48,12 @@ class ReplicaCounts:
 
 
 class Membership(Generic[P]):
-    """What partitions know of the brokers around them.
+    """The brokers around the partitions, as partitions see them.
 
-    Shape: P is Partition, a type variable only to avoid the import. `live_brokers()` are those that
-    may join the in-sync replicas; `propose(partition)` proposes its `isr.proposed` to the
-    controller.
-    Unit: `max_lag_ms` is replica.lag.time.max.ms. `steady_ms` turns wall clock time into time that
-    does not jump, and lag is measured by that. Apache Kafka uses the wall clock: setting it back
-    keeps dead followers in sync for that long.
+    Shape: P is Partition, a type variable only to avoid the import. `live_brokers()` are those that may join the
+    in-sync replicas; `propose(partition)` proposes its `isr.proposed` to the controller.
+    Unit: `max_lag_ms` is replica.lag.time.max.ms. `steady_ms` turns wall-clock time into time that does not jump, by
+    which lag is measured. Apache Kafka uses the wall clock: setting it back keeps dead followers in sync for that long.
     """
 
     __slots__ = (

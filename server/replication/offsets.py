@@ -24,12 +24,12 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 CONSUMER = -1
-#: A replica id that may ask any replica, not only the leader.
+#: A replica id that may query any replica, not only the leader.
 DEBUGGING = -2
 
 
 class OffsetQuery(NamedTuple):
-    """What is looked up, and who asks: a replica id or one of the constants above."""
+    """A lookup, and who asks: a replica id or one of the constants above."""
 
     timestamp: int
     current_leader_epoch: int
@@ -46,7 +46,7 @@ class FoundOffset(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What a search elsewhere has found."""
+    """The result of a search outside the loop."""
 
     found: Found | None
 
@@ -60,13 +60,12 @@ def fetch_offset(
     effort: Effort | None = None,
     searched: Searched | None = None,
 ) -> FoundOffset | TimeSearch | ErrorCode:
-    """Look up an offset; only offsets that the asker may read are returned.
+    """Look up an offset; only offsets that the client may read are returned.
 
-    Shape: a search to be carried out elsewhere, if it takes more than the effort; call again with
-    what it has found.
-
-    Errors: those of check_epoch; KAFKA_STORAGE_ERROR; OFFSET_NOT_AVAILABLE from a leader that does
-    not know yet how much was committed before its election (KIP-207).
+    Shape: returns a search to run outside the loop if it takes more than the permitted effort; call again with its
+    result.
+    Errors: those of check_epoch; KAFKA_STORAGE_ERROR; OFFSET_NOT_AVAILABLE from a leader that does not know yet how
+    much was committed before its election (KIP-207).
     """
     end = _readable_end(partition, asked)
     if isinstance(end, ErrorCode):
@@ -110,7 +109,7 @@ def end_of_epoch(
 
 
 def _readable_end(partition: Partition, asked: OffsetQuery) -> int | ErrorCode:
-    """The end (exclusive) of the offsets that the asker may read."""
+    """The end (exclusive) of the offsets that the client may read."""
     is_debugging = asked.replica_id == DEBUGGING
     error = partition.check_epoch(asked.current_leader_epoch, leader_only=not is_debugging)
     if error:
@@ -159,8 +158,8 @@ def find_offset(
 def segment_offsets(log: Log, timestamp: int, max_offsets: int, end: int, now_ms: int) -> list[int]:
     """Answer as before KIP-79: the base offsets of segments not newer than a time, newest first.
 
-    Shape: the end of the log is as old as `now_ms`. Unit: `timestamp` is compared with the time of
-    the last write to a segment's file; -1 is latest, -2 earliest. Source: UnifiedLog.legacyFetchOffsetsBefore.
+    Shape: the end of the log counts as written at `now_ms`. Unit: `timestamp` is compared with the time of the last
+    write to a segment's file; -1 is latest, -2 earliest. Source: UnifiedLog.legacyFetchOffsetsBefore.
     """
     points = [
         (max(segment.base_offset, log.log_start_offset), log.layer.modified_ms(segment.log.path))

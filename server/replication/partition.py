@@ -33,7 +33,7 @@ class Reader(Protocol):
     def read(
         self, start_offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
     ) -> LogSlice | ErrorCode | Awaitable[LogSlice | ErrorCode]:
-        """Whole stored batches from an offset on; an awaitable if they are not at hand."""
+        """Read whole stored batches from an offset on; returns an awaitable if they are not in memory."""
         ...
 
 
@@ -80,7 +80,7 @@ class Partition:
         #: Bytes appended but not reported to anyone, since flush.messages wants them on the device
         #: first.
         self.held_bytes = 0
-        #: Appends that could not be made at once, and those behind them; None if there are none.
+        #: Delayed appends, and those queued behind them; None if there are none.
         self.append_queues: AppendQueues | None = None
         #: Appends as leader and their bytes, and messages in earlier leaderships of this process.
         self.appends = 0
@@ -93,7 +93,7 @@ class Partition:
         return f"Partition({self.tp}, {role}, epoch {self.state.leader_epoch}, {self.log})"
 
     def change_log(self, log: Log) -> None:
-        """Use another copy of the log from now on, which has the same records."""
+        """Switch to another copy of the log that has the same records."""
         if self.reader is self.log:
             self.reader = log
         self.log = log
@@ -164,7 +164,7 @@ class Partition:
         return self.messages_before + self.log.log_end_offset - self.epoch_start_offset
 
     def _count_messages(self) -> None:
-        """A leadership ends, if this was the leader."""
+        """Add to the counter when a leadership ends."""
         self.messages_before = self.messages_in
 
     # -- the in-sync replicas ---------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Partition:
     # -- appending -------------------------------------------------------------------------------
 
     def append_refusal(self, acks: int) -> AppendError | None:
-        """Why nothing may be appended as leader now; None if it may.
+        """The reason why nothing may be appended as leader now; None if appending is allowed.
 
         Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 only).
         """
@@ -345,7 +345,7 @@ class Partition:
         than max_bytes of records are read one by one, see TOO_MUCH_HERE.
         Errors: those of append_refusal and of the log.
         """
-        if not self.is_leader or (acks == -1 and self.followers):  # alone it has them all
+        if not self.is_leader or (acks == -1 and self.followers):  # alone, it has them all
             refusal = self.append_refusal(acks)
             if refusal is not None:
                 return refusal

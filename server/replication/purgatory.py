@@ -41,9 +41,9 @@ class Watched(Protocol):
 
 
 class WaitingReader(Protocol):
-    """What waits for records to read.
+    """A reader that waits for records.
 
-    Shape: as `FetchWaiter`, with which it is registered at partitions, under the offset from which bytes are new to it.
+    Shape: like `FetchWaiter`, which is registered at partitions with the offset from which bytes are new to it.
     """
 
     alone: bool
@@ -161,7 +161,7 @@ class CommitWaiter:
             partition.waiters.commits.append((result.last_offset + 1, self, row))
 
     def _waits_at(self, partition: Watched) -> bool:
-        # With acks=1, too, flush.messages is waited for; with followers the watermark says more.
+        # Even with acks=1, the append waits for flush.messages; with followers, the high watermark covers this.
         acks = self._acks
         return acks == -1 or (
             acks == 1 and partition.log.flush_state.awaited and not partition.followers
@@ -284,7 +284,7 @@ class Waiters:
                 waiter.on_readable(appended_bytes)
 
     def end_replica_fetches(self) -> None:
-        """Let followers learn without delay of something other than records."""
+        """Let followers learn immediately of changes other than new records."""
         for waiter in list(self.fetches):
             if waiter.of_replica:
                 waiter.end()
@@ -316,7 +316,7 @@ class Waiters:
                 self.fetches[waiter] = until
                 waiter.on_readable(found.size)
                 return
-        waiter.end()  # one byte is enough, or there is a whole segment to read, or the read failed
+        waiter.end()  # one byte suffices, or a whole segment is available, or the read failed
 
     def release_committed(self, high_watermark: int, error: Callable[[], ErrorCode]) -> None:
         """End the waits that the high watermark has passed, with the result of `error()`."""

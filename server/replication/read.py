@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 #: How many partitions are read in one step, if there are many.
 STEP = 64
 
-#: How long a fetch waits for records that come later. Source: remote.fetch.max.wait.ms.
+#: How long a fetch waits for delayed records. Source: remote.fetch.max.wait.ms.
 LATER_READ_WAIT_MS = 500
 
-#: Answered at once, because the client has to look for the leader.
+#: Errors that are answered immediately, because the client has to look for the leader.
 WRONG_BROKER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 #: The errors of partitions that are not in the metadata, or that the client may not read. Their rows come last,
@@ -48,13 +48,13 @@ MISSING = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 
-#: One partition of a fetch: its session key, what is asked for, the topic's name, the result. A
-#: plain tuple, since there is one for each partition of each fetch.
+#: One partition of a fetch: its session key, the requested position, the topic's name, and the result. A plain tuple,
+#: because every partition of every fetch makes one.
 FetchRow = tuple["Key", "FetchedPartition", str, ReadResult]
 
 
 class Convert(Protocol):
-    """Converts what was read from an offset, for a client that waits its turn."""
+    """Converts records that were read from an offset, for a client that waits its turn."""
 
     client: Hashable
 
@@ -64,13 +64,12 @@ class Convert(Protocol):
 
 
 class FetchParams(NamedTuple):
-    """What a fetch asks of all its partitions; source: FetchParams.
+    """The parameters of a fetch, which apply to all its partitions; source: FetchParams.
 
-    Shape: `replica_id` is -1 for a consumer; `in_rack` are the live brokers in a consumer's rack,
-    to one of which it may be sent. With `by_id` topics are looked up by id, otherwise by name.
-    `refuse` says why a client may not read a partition; `convert` converts what was read from an
-    offset for an old client; `denies` says whether a client may not read a topic ("" for one whose id is
-    unknown). They are None if not needed.
+    Shape: `replica_id` is -1 for a consumer; `in_rack` are the live brokers in a consumer's rack, which it may be
+    redirected to. With `by_id`, topics are looked up by id, otherwise by name. `refuse` returns the reason why a client
+    may not read a partition; `convert` converts the records from an offset for an old client; `denies` says whether a
+    client may not read a topic ("" for one whose id is unknown). They are None if not needed.
     Unit: at most `max_bytes` are read; `min_bytes` is waited for only up to `allowed_bytes`.
     """
 
@@ -91,7 +90,7 @@ class FetchParams(NamedTuple):
 
 
 class Throttle(NamedTuple):
-    """What a leader currently holds back from a follower.
+    """The partitions that a leader currently withholds from a follower.
 
     Unit: there may be room again in `pause_ms`.
     """
@@ -102,7 +101,7 @@ class Throttle(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A row whose records come later, and the leader epoch in which they were asked for."""
+    """A row with delayed records, and the leader epoch in which they were requested."""
 
     row: int
     partition: Partition
@@ -131,7 +130,7 @@ _reading = maker(Reading)
 
 
 class WaitingFetch(NamedTuple):
-    """A fetch that is answered when `future` is done, with what `read` then returns.
+    """A fetch whose `future` completes when it can be answered; `read` then returns the answer.
 
     Shape: `end` ends the wait when the answer is no longer wanted.
     """
@@ -149,12 +148,12 @@ def fetch_records(
     now_ms: int,
     reading: Reading | None = None,
 ) -> Reading | WaitingFetch:
-    """Read the partitions of a fetch: now, or when there is enough or its time is over.
+    """Read the partitions of a fetch, now or when there are enough bytes or the time is over.
 
-    Shape: `reading` is what was read of many partitions in steps; it is read so again after a wait.
+    Shape: `reading` is the result of reading many partitions in steps; after a wait they are read in the same way.
 
-    Errors, by partition: those of `Partition.read` and `ReplicaManager.why_missing`,
-    UNKNOWN_TOPIC_ID, and what `params.refuse` and `params.convert` return.
+    Errors, by partition: those of `Partition.read` and `ReplicaManager.why_missing`, UNKNOWN_TOPIC_ID, and those that
+    `params.refuse` and `params.convert` return.
     """
     max_wait_ms = params.max_wait_ms
     if reading is None:
@@ -296,7 +295,7 @@ def _read_natively(
     params: FetchParams,
     may_wait: bool,
 ) -> Reading | None:
-    """Read for a consumer that may read whatever partitions it names from this broker, if nothing is unusual."""
+    """Read natively for a consumer that may read all partitions of its request, in the ordinary case."""
     natively = native.read_partitions
     if (
         natively is None
@@ -401,7 +400,7 @@ def _read_each(
                 result = result_or_later.now
                 epoch = partition.state.leader_epoch
                 pending.append(Pending(len(rows), partition, epoch, result_or_later.later))
-                budget = max(0, budget - limit)  # how much it will use is not known yet
+                budget = max(0, budget - limit)  # the size is not known yet
                 min_one_batch = params.always_one_batch
             else:
                 result = result_or_later
@@ -441,9 +440,9 @@ def _missing(
     by_id: Mapping[bytes, TopicImage] | None,
     denies: Callable[[str], bool] | None,
 ) -> ReadResult:
-    """The result for a partition that may not be read or has no replica here, or whose topic id is not known (any more).
+    """The result for a partition that may not be read, has no replica here, or whose topic id is unknown.
 
-    Shape: a session remembers the name that a topic id had, see `FetchedPartition.topic`.
+    Shape: a session remembers the name of a topic id, see `FetchedPartition.topic`.
     """
     topic, number = asked.topic, asked.partition
     if denies is not None and denies(topic):
@@ -460,7 +459,7 @@ def _missing(
 
 
 def _refused(error: ErrorCode) -> ReadResult:
-    # What is refused before a replica is asked has an empty list of aborted transactions.
+    # A partition that is refused before its replica is consulted has an empty list of aborted transactions.
     return refused(error)._replace(aborted=[])
 
 
@@ -486,11 +485,11 @@ def _throttle(
     return Throttle(quota, frozenset(held_back), pause_ms)
 
 
-# -- what comes later ----------------------------------------------------------------------------
+# -- delayed records ----------------------------------------------------------------------------
 
 
 def _read_now(read: Callable[[], Reading]) -> Reading:
-    """Read after a wait, without waiting again: what would come later is given up."""
+    """Read after a wait, without waiting again: delayed records are given up."""
     reading = read()
     if reading.pending:
         give_up_pending(reading)
@@ -498,7 +497,7 @@ def _read_now(read: Callable[[], Reading]) -> Reading:
 
 
 def give_up_pending(reading: Reading) -> None:
-    """Do not wait for records that would come later: their rows stay without any."""
+    """Stop waiting for delayed records: their rows stay empty."""
     for each in reading.pending:
         _give_up(each.later)
 
@@ -522,7 +521,7 @@ async def _wait_and_finish(
 
 
 async def _finish(reading: Reading, replicas: ReplicaManager, params: FetchParams) -> Reading:
-    """Fill in the records that come later, and convert what an old client cannot read."""
+    """Fill in delayed records, and convert records that an old client cannot read."""
     rows = reading.rows
     try:
         if reading.pending:

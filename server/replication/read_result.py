@@ -48,7 +48,7 @@ class ReadResult(NamedTuple):
 
 @final
 class LaterRead(NamedTuple):
-    """A read that takes time: `now` is known at once, without records; `later` is all of it."""
+    """A read that takes time: `now` is available immediately, without records; `later` is the complete result."""
 
     now: ReadResult
     later: asyncio.Future[ReadResult]

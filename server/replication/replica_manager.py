@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Converted records are in memory until they are sent, so only so many fetches have any at a time.
+#: Converted records are in memory until they are sent, so only this many fetches may have any at a time.
 MAX_CONVERTING = 2
 
 #: Called when this broker starts (True) or stops (False) leading a partition.
@@ -74,7 +74,7 @@ class Moves(Protocol):
 
 
 class NoFetchers:
-    """For a broker that follows nobody."""
+    """For a broker that follows no other."""
 
     def follow(self, partition: Partition) -> None:
         """Do nothing."""
@@ -107,7 +107,7 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.membership = membership or Membership(broker_id)
         self.fetchers: Fetchers = fetchers or NoFetchers()
-        #: Who goes on with the moves that a restart has interrupted.
+        #: Continues the moves that a restart interrupted.
         self.moves: Moves | None = None
         #: The quota for throttled followers; None without other brokers.
         self.leader_quota = leader_quota
@@ -153,10 +153,10 @@ class ReplicaManager:
         """Tell `listener` of every partition that this broker starts or stops leading."""
         self._leadership_listeners.append(listener)
 
-    # -- what the controller says ----------------------------------------------------------------
+    # -- requests of the controller --------------------------------------------------------------
 
     def take_controller_epoch(self, epoch: int) -> bool:
-        """Note the epoch of a controller that sent a request; False if a later one is known."""
+        """Note the epoch of a controller that sent a request; False if a later epoch is known."""
         if epoch < self.controller_epoch:
             return False
         self.controller_epoch = epoch

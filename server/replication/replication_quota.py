@@ -1,7 +1,7 @@
-"""How fast replicas may be moved (KIP-73): the recent traffic of throttled partitions. Pure.
+"""Limits on the speed of moving replicas (KIP-73): the recent traffic of throttled partitions. Pure.
 
-Only replicas that are not in sync are held back: one that is in sync must stay so, and produced
-records do not wait for moved ones. Bytes of both count.
+Only replicas that are not in sync are throttled: an in-sync replica must stay in sync, and produced records do not wait
+for a replica that is being moved. The bytes of both count.
 Source: ReplicationQuotaManager, SimpleRate, TopicConfigHandler, BrokerConfigHandler (3.9).
 """
 
@@ -24,11 +24,11 @@ EVERY_REPLICA = "*"
 
 
 class ReplicationQuota:
-    """The quota of one side: what this broker sends as leader, or fetches as follower.
+    """The quota of one side: the bytes that this broker sends as leader, or fetches as follower.
 
-    Shape: `throttled` maps topics with something throttled here to the partitions, None meaning
-    all. The rate is measured over the last `samples` times `sample_ms`, or over the time since the
-    first bytes if that is shorter, but over at least one sample's time.
+    Shape: `throttled` maps topics with throttled replicas here to their partitions, None meaning all. The rate is
+    measured over the last `samples` times `sample_ms`, or over the time since the first bytes if that is shorter, but
+    over at least one sample's time.
     """
 
     __slots__ = ("_recent", "_sample_ms", "_samples", "bytes_per_second", "throttled")
@@ -44,8 +44,8 @@ class ReplicationQuota:
     def throttle(self, topic: str, replicas: str, broker_id: int) -> None:
         """Set a topic's throttled replicas.
 
-        Shape: `replicas` is "*", or "partition:broker,..." where only this broker's count. ""
-        throttles nothing, nor does unreadable text: a node may hold anything.
+        Shape: `replicas` is "*", or "partition:broker,..." of which only this broker's entries count. An empty or
+        invalid text throttles nothing, because a node may contain anything.
         """
         try:
             partitions = partitions_of(replicas, broker_id)
@@ -60,21 +60,21 @@ class ReplicationQuota:
             self.throttled.pop(topic, None)
 
     def is_throttled(self, topic: str, partition: int) -> bool:
-        """Whether a partition's bytes count, and are held back when the quota is used up."""
+        """Whether a partition's bytes count, so that it is throttled when the quota is used up."""
         if topic not in self.throttled:
             return False
         partitions = self.throttled[topic]
         return partitions is None or partition in partitions
 
     def record(self, size: int, now_ms: int) -> None:
-        """Count bytes of throttled partitions that were transferred, whatever the quota says."""
+        """Count bytes of throttled partitions that were transferred, even beyond the quota."""
         recent = self._recent
         if not recent or now_ms - recent[-1][0] >= self._sample_ms:
             recent.append([now_ms, 0])
         recent[-1][1] += size
 
     def pause_ms(self, now_ms: int) -> int:
-        """0 while there is room; else when to look again, at most one sample's time later."""
+        """0 while there is room; otherwise the time until the next check, at most one sample's time."""
         recent = self._recent
         window_ms = self._samples * self._sample_ms
         while recent and now_ms - recent[0][0] >= window_ms:

@@ -1,4 +1,4 @@
-"""Long requests of the controller in slices, so that others get their turn while roles are taken.
+"""Splits long requests of the controller into slices, so that other work gets its turn in between.
 
 A new partition costs about half a millisecond: its log is a directory with four files.
 """
@@ -22,7 +22,7 @@ from kwire.messages.stop_replica import (
     StopReplicaTopicState,
 )
 
-#: How many partitions take their roles, or are stopped, before others get their turn.
+#: How many partitions change their roles, or are stopped, before other work gets its turn.
 AT_ONCE = 32
 
 
@@ -32,7 +32,7 @@ class LocalReplicas(Protocol):
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, *, more_follows: bool = False
     ) -> LeaderAndIsrResponse:
-        """Take roles; with `more_follows` there are more to come at once."""
+        """Take roles; with `more_follows`, more roles follow immediately."""
         ...
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -40,7 +40,7 @@ class LocalReplicas(Protocol):
         ...
 
 
-#: Lets others go first.
+#: Lets other work run first.
 Pause = Callable[[], Awaitable[None]]
 #: The error with which the rest of a request is refused, or NONE.
 Refusal = Callable[[], ErrorCode]
@@ -57,10 +57,11 @@ async def take_roles(
     pause: Pause,
     refusal: Refusal = _never,
 ) -> LeaderAndIsrResponse:
-    """Take the roles of these topics, some at a time, for a request that is otherwise as it came.
+    """Take the roles of these topics, a few at a time; the other fields of the request apply to all of them.
 
-    Shape: the errors are both by name and by topic id. Errors: that of `refusal`, which is asked before each slice, or
-    STALE_CONTROLLER_EPOCH if a newer controller sends a request in the meantime; what was taken until then stays.
+    Shape: the errors are both by name and by topic id. Errors: that of `refusal`, which is checked before each slice,
+    or STALE_CONTROLLER_EPOCH if a newer controller sends a request in the meantime; roles that were taken before
+    remain.
     """
     whole = LeaderAndIsrResponse(partition_errors=[], topics=[])
     slices = list(some_roles(topics)) or [[]]
@@ -86,7 +87,7 @@ async def stop_replicas(
     pause: Pause,
     refusal: Refusal = _never,
 ) -> StopReplicaResponse:
-    """Stop the partitions of these topics, some at a time: each deletion renames a directory on disk.
+    """Stop the partitions of these topics, a few at a time: each deletion renames a directory on disk.
 
     Errors: as in `take_roles`.
     """
