@@ -28,6 +28,8 @@ from .topic_ids import id_text
 
 #: Seconds after which a cluster that does not answer counts as absent.
 PATIENCE = 15.0
+#: How many times longer a cluster may be away that has answered before.
+LONGER = 8
 
 #: Seconds for the first connection to be accepted or refused, and between a refusal and a second attempt.
 CONNECT_S = 1.0
@@ -47,6 +49,7 @@ class Cluster:
     """
 
     def __init__(self, bootstrap: str, properties: Iterable[tuple[str, str]] = ()) -> None:
+        check_addresses(bootstrap)
         self.bootstrap = bootstrap
         self._settings: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
@@ -64,6 +67,7 @@ class Cluster:
             raise WrongCall(f"--client-property: {error.args[0].str()}") from error
         self._committers: dict[str, Committer] = {}
         self._is_first = True
+        self._has_answered = False
         self._known: list[str] = []
 
     def __enter__(self) -> Cluster:
@@ -102,6 +106,7 @@ class Cluster:
                     f"there is no connection to {self.bootstrap}: {self._refusal}"
                 ) from error
             raise Problem(f"no broker answers at {self.bootstrap}: {reason(error)}") from error
+        self._has_answered = True
         self._known = [f"{each.host}:{each.port}" for each in listed.brokers.values()]
         return {
             name: len(topic.partitions)
@@ -142,7 +147,7 @@ class Cluster:
                 except KafkaException as error:
                     if error.args[0].code() <= 0:
                         # A broker that ends before it answers may be back at once.
-                        if _is_final(error) or time.monotonic() - began > PATIENCE:
+                        if _is_final(error) or time.monotonic() - began > self._patience:
                             raise Problem(
                                 f"cannot ask for the id of topic {name}: {reason(error)}"
                             ) from error
@@ -186,16 +191,30 @@ class Cluster:
                 except KafkaException as error:
                     waited = time.monotonic() - began
                     # A broker that has just started needs a moment until it knows its topics and leads their partitions.
-                    if waited > GONE_S and place.topic not in self.partitions():
+                    if waited > GONE_S and self._is_gone(place.topic):
                         raise Problem(
                             f"there is no topic {place.topic} at {self.bootstrap}"
                         ) from error
-                    if _is_final(error) or waited > PATIENCE:
+                    if _is_final(error) or waited > self._patience:
                         raise Problem(
                             f"cannot ask for offsets of {place.topic}-{place.partition}: {reason(error)}"
                         ) from error
             time.sleep(AGAIN_S if left else 0)
         return found
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for which a question is asked again."""
+        return PATIENCE * (LONGER if self._has_answered else 1)
+
+    def _is_gone(self, topic: str) -> bool:
+        """Whether a broker says that there is no such topic; one that does not answer says nothing, if it has answered before."""
+        try:
+            return topic not in self.partitions()
+        except Problem:
+            if not self._has_answered:
+                raise
+            return False
 
     def commit(self, group: str, offsets: Offsets) -> None:
         """Store offsets for a group without members."""
@@ -224,6 +243,14 @@ class Cluster:
         """A consumer that, unless told to, commits nothing and joins no group."""
         more = {"group.id": "kwire-pipeline", "enable.auto.commit": False, **more}
         return Consumer(self.settings(**more), logger=silent())
+
+
+def check_addresses(bootstrap: str) -> None:
+    """Raises WrongCall for an address whose port is not one: the client would take it for a broker that does not answer."""
+    for address in bootstrap.split(","):
+        _, colon, port = address.strip().rpartition(":")
+        if colon and not port.endswith("]") and not (port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise WrongCall(f"--bootstrap-server {address.strip()}: {port!r} is not a port")
 
 
 def refused(bootstrap: str) -> str | None:

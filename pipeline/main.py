@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,6 +71,8 @@ def words_of(path: Path, job: str, typed: Sequence[str] = ()) -> list[str]:
         tree: dict[str, Any] = tomllib.loads(path.read_text())
     except OSError as error:
         raise Problem(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path} is not TOML: it is not UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise Problem(f"{path} is not TOML: {error}") from error
     for key in ("spark", *JOBS):
@@ -106,6 +110,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed (or something was found wrong), 2 wrongly called, 130 ended by Ctrl-C before it was done.
     """
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        # Before the job began, or after it had ended.
+        return _ended("interrupted", 130)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     typed = list(sys.argv[1:] if argv is None else argv)
     arguments = list(typed)
     chosen = next((word for word in arguments if word in JOBS), None)
@@ -113,18 +125,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parsed(arguments, chosen)
     except Problem as problem:
         return _ended(str(problem), 2)
+    try:
+        log = SparkLog(options.job, getattr(options, "spark_log", None))
+    except WrongCall as problem:
+        return _ended(str(problem), 2)
     missing = [name for name in NEEDED.get(options.job, SPARK) if not find_spec(name)]
     if missing:
         how = "pip install '.[spark]' in the folder with kwire's sources"
         return _ended(f"{options.job} needs {', '.join(missing)}: {how}", 2)
     for option, why in without_effect(options, typed):
         print(f"kwire pipeline: {option} has no effect {why}", file=sys.stderr, flush=True)
-    log = SparkLog(options.job, getattr(options, "spark_log", None))
     if log.path is not None:
         options.spark_log = str(log.path)
     with log, Interrupts() as interrupts:
         try:
             code: int = import_module(f".{options.job}", __package__).run(options)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             log.discard()
             return _ended(f"{options.job} was interrupted", 130)
@@ -134,6 +150,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             if interrupts.seen():
                 log.discard()
                 return _ended(f"{options.job} was interrupted", 130)
+            unwritten = _give_output_up()
+            if unwritten is None and isinstance(error, BrokenPipeError):
+                unwritten = error
+            if unwritten is not None:
+                log.discard()
+                return _ended(
+                    f"{options.job}: standard output cannot be written: {unwritten.strerror}", 1
+                )
             return _failed(options.job, error, log)
     log.discard()
     return code
@@ -163,6 +187,22 @@ def _failed(job: str, error: Exception, log: SparkLog) -> int:
     else:
         log.discard()
     return _ended(message, 1)
+
+
+def _give_output_up() -> OSError | None:
+    """Why standard output takes nothing any more; None if it does.
+
+    What waits to be written there is dropped: Python would try again at its end, and print a traceback.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        return error
+    return None
 
 
 def _ended(message: str, code: int) -> int:

@@ -13,22 +13,54 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+
+from .problems import WrongCall
 
 #: The value of `--spark-log` that leaves everything on standard error.
 STANDARD_ERROR = "-"
 
 
+class _File(logging.FileHandler):
+    """Loses what a full disk does not take: nobody may see a traceback because of it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        with suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Print nothing."""
+
+    def close(self) -> None:
+        """Close the file, with what could be written."""
+        with suppress(OSError):
+            super().close()
+
+
+def _check(path: Path) -> None:
+    """Raises WrongCall for a file that cannot be written."""
+    if path.is_dir():
+        raise WrongCall(f"--spark-log {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise WrongCall(f"--spark-log {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise WrongCall(f"--spark-log {path} cannot be written")
+
+
 class SparkLog:
     """A context manager around a job; the file appears with the first thing that is written to it.
 
-    `asked` is the value of `--spark-log`: a file, which is kept, `-` for standard error, None for a file of our own.
+    `asked` is the value of `--spark-log`: a file, which is kept, `-` for standard error, None for a file of our own. Raises
+    WrongCall for a file that cannot be written.
     """
 
     def __init__(self, job: str, asked: str | None) -> None:
         self._is_own = asked is None
+        if asked is not None and asked != STANDARD_ERROR:
+            _check(Path(asked).absolute())
         if asked is None:
             # With the time, because another process may have had this number, and its log may have been kept.
             now = time.strftime("%Y%m%dT%H%M%S")
@@ -38,7 +70,7 @@ class SparkLog:
 
     def __enter__(self) -> SparkLog:
         if self.path is not None:
-            self._handler = logging.FileHandler(self.path, delay=True)
+            self._handler = _File(self.path, delay=True)
             logging.getLogger().addHandler(self._handler)
             logging.captureWarnings(True)
         return self
@@ -55,12 +87,12 @@ class SparkLog:
             self._handler.close()
 
     def add(self, error: BaseException) -> None:
-        """Write an error with its traceback."""
+        """Write an error with its traceback, if there is room for it."""
         text = "".join(traceback.format_exception(error))
         if self.path is None:
             sys.stderr.write(text)
         else:
-            with self.path.open("a") as file:
+            with suppress(OSError), self.path.open("a") as file:
                 file.write(text)
 
     def kept(self) -> Path | None:

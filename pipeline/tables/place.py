@@ -95,7 +95,9 @@ class Place:
                     raise WrongCall(
                         f"{said}: neither pyiceberg's configuration (~/.pyiceberg.yaml) nor --catalog-property gives its uri"
                     ) from error
-                raise Problem(f"Iceberg's catalog cannot be used: {error}") from error
+                # SQLAlchemy adds lines about itself.
+                first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise Problem(f"Iceberg's catalog cannot be used: {first}") from error
         return self._catalog
 
     def close(self) -> None:

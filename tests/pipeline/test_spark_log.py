@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,10 @@ def test_job_without_its_packages_is_a_wrong_call(
         ["audit"],
         ["audit", "--archive=a", "--json=/nowhere/report"],
         ["--config=/nowhere/file", "archive"],
+        ["archive", "--path=p", "--topics=t", "--bootstrap-server=localhost:port"],
+        ["archive", "--path=p", "--topics=t", "-b=localhost:9092,other:70000"],
+        ["archive", "--path=p", "--topics=t", "--spark-log=/nowhere/log"],
+        ["archive", "--path=p", "--topics=t", "--spark-log=/"],
     ],
 )
 def test_wrong_call_ends_with_2_before_anything_is_asked(
@@ -79,6 +85,15 @@ def test_wrong_call_ends_with_2_before_anything_is_asked(
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("kwire pipeline: ")
+
+
+def test_file_of_options_that_is_no_text_is_a_wrong_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "options"
+    file.write_bytes(b"\xbd\x00")
+    assert main([f"--config={file}", "archive"]) == 2
+    assert capsys.readouterr().err == f"kwire pipeline: {file} is not TOML: it is not UTF-8\n"
 
 
 def test_options_the_parser_refuses_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,6 +154,75 @@ def test_error_nobody_knows_shows_its_traceback_only_if_asked_to(
     assert "Traceback" in next(tmp_path.iterdir()).read_text()
     assert main(["audit", "--spark-log=-"]) == 1
     assert "Traceback" in capfd.readouterr().err
+
+
+def test_log_for_which_there_is_no_room_adds_no_error(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # Every write fails, as on a full disk.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(time, "strftime", lambda _: "now")
+    (tmp_path / f"kwire-audit-now-{os.getpid()}.log").symlink_to("/dev/full")
+
+    def run(options: object) -> int:
+        logging.getLogger().error("what Python's libraries say")
+        return 1 // 0
+
+    monkeypatch.setattr("kwire.pipeline.audit.run", run)
+    assert main(["audit"]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("kwire pipeline: audit failed, for a reason that it does not know: Zero")
+
+
+REPORTING = """
+import sys
+from kwire.pipeline import audit, main
+audit.run = lambda options: print("a line of the report\\n" * int(sys.argv[1])) or 0
+sys.exit(main.main(["audit"]))
+"""
+
+
+def reported(lines: int, output: int) -> tuple[str, int]:
+    """What a job that prints lines to a file descriptor says on standard error, and its exit status."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPORTING, str(lines)],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        check=False,
+    )
+    return done.stderr, done.returncode
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_output_that_nobody_reads_is_one_line(lines: int) -> None:
+    """Few lines fail when the job has ended, many while it prints them."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        said = "kwire pipeline: audit: standard output cannot be written: Broken pipe\n"
+        assert reported(lines, writer) == (said, 1)
+    finally:
+        os.close(writer)
+
+
+def test_output_on_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        said, status = reported(1, full.fileno())
+    assert said.endswith("standard output cannot be written: No space left on device\n")
+    assert (said.count("\n"), status) == (1, 1)
+
+
+def test_interrupt_before_the_job_begins_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "make_parser", interrupted)
+    assert main(["audit"]) == 130
+    assert capsys.readouterr().err == "kwire pipeline: interrupted\n"
 
 
 def test_log_of_an_earlier_process_with_the_same_number_is_another(

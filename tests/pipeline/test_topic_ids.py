@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 
+from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline.archive_checks import Checks
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
@@ -88,6 +89,25 @@ class DyingAdmin:
                 answer.set_result(SimpleNamespace(topic_id=Uuid(0, 1)))
         return answers
 
+    def list_offsets(
+        self, places: Mapping[TopicPartition, Any], **_: object
+    ) -> dict[TopicPartition, Future[Any]]:
+        answers: dict[TopicPartition, Future[Any]] = {place: Future() for place in places}
+        for answer in answers.values():
+            if self.errors:
+                answer.set_exception(KafkaException(KafkaError(self.errors.pop(0))))
+            else:
+                answer.set_result(SimpleNamespace(offset=17))
+        return answers
+
+    def list_topics(self, **_: object) -> SimpleNamespace:
+        if self.errors:
+            raise KafkaException(KafkaError(self.errors.pop(0)))
+        return SimpleNamespace(brokers={}, topics={})
+
+    def poll(self, _: float) -> None:
+        """Nothing has happened."""
+
 
 def test_ids_are_asked_for_again_if_the_broker_goes_away_before_it_answers() -> None:
     cluster = Cluster("127.0.0.1:1")
@@ -101,6 +121,31 @@ def test_ids_are_asked_for_again_if_the_broker_goes_away_before_it_answers() -> 
     cluster._admin = DyingAdmin(KafkaError._AUTHENTICATION)
     with pytest.raises(Problem, match="cannot ask for the id of topic orders"):
         cluster.topic_ids(["orders"])
+
+
+def test_cluster_that_has_answered_before_is_asked_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_module, "PATIENCE", 0.1)
+    monkeypatch.setattr(cluster_module, "GONE_S", 0.0)
+    monkeypatch.setattr(cluster_module, "refused", lambda _: None)
+    # Less than the time between two requests, so that the second failure is too late.
+    away = [KafkaError._TIMED_OUT] * 2
+    new = Cluster("127.0.0.1:1")
+    new._admin = DyingAdmin(*away)
+    with pytest.raises(Problem, match="cannot ask for the id of topic orders"):
+        new.topic_ids(["orders"])
+    known = Cluster("127.0.0.1:1")
+    known._admin = DyingAdmin()
+    known.partitions()
+    known._admin = DyingAdmin(*away)
+    assert known.topic_ids(["orders"]).keys() == {"orders"}
+    # The question whether the topic is still there fails, too, which does not mean that it is gone.
+    known._admin = DyingAdmin(*away)
+    assert known.starts({"orders": 1}) == {("orders", 0): 17}
+    known._admin = DyingAdmin(*away * 10)
+    with pytest.raises(Problem, match="cannot ask for offsets of orders-0"):
+        known.starts({"orders": 1})
 
 
 def test_archive_keeps_ids_through_commits_and_snapshots(archive: Archive) -> None:
