@@ -9,7 +9,7 @@ import pytest
 from bench.attack.doors import SecuredKwire
 from bench.attack.intruders import ATTACKS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

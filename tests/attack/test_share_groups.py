@@ -18,7 +18,7 @@ from kwire.records.batch import BatchBuilder
 from server.coordinator.share.records import ShareKey, ShareRecord, Snapshot, Update, encode_record
 from server.coordinator.share.rows import StateBatch
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 GROUPS = [f"g{number}" for number in range(5)]
 RECORDS = 20

@@ -269,7 +269,7 @@ def test_a_group_changes_its_protocol_under_load_and_each_record_is_read_once(
 
 
 @compat("franz-go", "groups: members and broker killed")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("broker", [6_000], indirect=True)
 @pytest.mark.parametrize(
     "options",

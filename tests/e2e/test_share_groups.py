@@ -20,7 +20,7 @@ from tests.support.kwire_cluster import KwireCluster, wait_until
 from tests.support.share_members import ShareMember
 from tests.support.wire_client import WireClient
 
-pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.timeout(600)]
 
 
 def compat(feature: str) -> pytest.MarkDecorator:

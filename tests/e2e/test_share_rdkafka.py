@@ -22,7 +22,7 @@ ShareConsumer = getattr(confluent_kafka, "ShareConsumer", None)
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(ShareConsumer is None, reason="confluent-kafka has no share consumer"),
 ]
 

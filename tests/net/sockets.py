@@ -20,11 +20,16 @@ from server.net.limits import NetLimits
 from server.net.listener import Listener
 from server.net.sockets import SocketNetwork
 
+#: Ends a test that hangs, and no other, however busy the machine is.
+PATIENCE_S = 300.0
+
 
 def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test on an event loop of its own."""
+
     @functools.wraps(test)
     def run(*arguments: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **named), 30))
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), PATIENCE_S))
 
     return run
 

@@ -62,7 +62,7 @@ def errors_of_writing(cluster: MixedCluster, topic: str) -> set[str | None]:
     return found
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_both_apply_what_either_is_told(tmp_path: Path) -> None:
     with MixedCluster(tmp_path, (KAFKA, KWIRE), SETTINGS) as cluster:
         kafka, kwire = map(admin, cluster.seats)

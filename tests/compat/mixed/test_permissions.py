@@ -201,7 +201,7 @@ def differences(kafkas: Table, kwires: Table) -> dict[str, dict[str, tuple[Effec
     }
 
 
-@pytest.mark.timeout(3600 if LONG else 400)
+@pytest.mark.timeout(3600 if LONG else 600)
 def test_denials_have_the_same_effects_whoever_answers_and_whoever_controls(tmp_path: Path) -> None:
     logins: dict[int, int] = {}
 
