@@ -34,8 +34,9 @@ $(RUN_READY): pyproject.toml setup.py $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
+# Python compiles what is imported, when it is: pip would compile thousands of modules that nothing here imports.
 $(READY): pyproject.toml setup.py $(NATIVE) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(RUN_READY)
 
 # Using it
@@ -105,11 +106,12 @@ archives: jars $(READY)
 
 # The package gssapi, which is compiled, where that can be done; without it the tests with Kerberos are skipped.
 # It is installed by itself: `.[gssapi]` would build kwire once more.
+# The C compiler does not optimize it, since that takes most of the time.
 GSSAPI = $(BIN)/python -c 'from importlib.metadata import requires; \
 	print(*(each.split(";")[0] for each in requires("kwire") if each.startswith("gssapi")))'
 kerberos: $(READY)
 	@if command -v krb5-config >/dev/null && command -v cc >/dev/null && ! $(BIN)/python -c 'import gssapi' 2>/dev/null; then \
-		.ci/stage kerberos $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$($(GSSAPI))" \
+		.ci/stage kerberos env CFLAGS='-O0 -g0' $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$($(GSSAPI))" \
 		|| echo 'gssapi cannot be compiled here (Debian: python3-dev), so tests with Kerberos are skipped'; fi
 
 # Beside Apache Kafka: the short form in under ten minutes, one with 10,000 partitions and nothing left out in twenty
