@@ -74,6 +74,8 @@ cdef bint read_request(uint8_t* p, uint8_t* end, int version, Request* request) 
     request.rows = 0
     if end - p <= HEAD_BYTES or p[0]:  # a transactional id
         return False
+    if end - p > INLINE_WALK_BYTES:  # more than is read and written in one turn of the loop
+        return False
     request.acks = <int>big_endian(p + 1, 2)
     request.topics = topics = p[HEAD_BYTES] - 1
     p += HEAD_BYTES + 1

@@ -22,6 +22,9 @@ Buffer = bytes | bytearray | memoryview
 GZIP_MIN_MEMBER = 18
 """Size in bytes of the shortest gzip member's header and trailer."""
 
+GZIP_INPUT = 16 * 1024
+"""Bytes that are given to zlib at a time: at the end of each member it copies what is left of them."""
+
 
 class Codec(IntEnum):
     """Compression codec numbers, as in the low three bits of a batch's attributes."""
@@ -113,22 +116,23 @@ def _gunzip(view: memoryview, limit: int) -> bytes:
         if pieces_left < 0:
             raise too_many_pieces("gzip", limit)
         member = zlib.decompressobj(31)
-        source: Buffer = view[position:]
+        source: Buffer = b""
         try:
-            while True:
+            while not member.eof:
+                if not source:
+                    source = view[position : position + GZIP_INPUT]
+                    position += len(source)
                 out = member.decompress(source, min(CHUNK, limit - total + 1))
                 total += len(out)
                 if total > limit:
                     raise too_large("gzip", limit)
                 whole.write(out)
-                if member.eof:
-                    break
                 source = member.unconsumed_tail
-                if not out and not source:
+                if not out and not source and not member.eof and position == len(view):
                     raise CorruptRecord("gzip data is cut short")
         except zlib.error as error:
             raise CorruptRecord(f"gzip data is corrupt: {error}") from error
-        position = len(view) - len(member.unused_data)
+        position -= len(member.unused_data)
         rest = view[position:]
         if len(rest) < GZIP_MIN_MEMBER or bytes(rest[:3]) != b"\x1f\x8b\x08":
             return whole.getvalue()

@@ -49,6 +49,7 @@ from .reader import LogReader, LogSlice
 from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment
 from .time_search import Effort, Found, TimeSearch
 from .validator import (
+    INLINE_REWRITE_BYTES,
     TOO_MUCH_HERE,
     UNUSUAL_ATTRIBUTES,
     AppendError,
@@ -284,7 +285,7 @@ class Log:
 
         Shape: offset and epoch are written into `records` in place if it is writable. The view
         is not kept. Where records must be read that were not `prepared`, no more than max_bytes are
-        decompressed, and fewer where Python has to read them (`bytes_in_python`). Errors: as value; TOO_MUCH_HERE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+        decompressed, and fewer where Python has to read them (`bytes_in_python`); with 0, large batches are not read either. Errors: as value; TOO_MUCH_HERE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, the producer
         errors, KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsLeader.
         """
@@ -299,6 +300,8 @@ class Log:
             return self._append_carefully(
                 records, leader_epoch, now_ms, origin, prepared, max_bytes
             )
+        if must_read and not max_bytes and size > INLINE_REWRITE_BYTES:
+            return TOO_MUCH_HERE
         header = (native.check_batch or check_header)(
             records,
             now_ms,

@@ -57,6 +57,9 @@ INLINE_REWRITE_RECORDS = 2000
 #: The same for bytes that are decompressed and read natively, and for those that are only read.
 INLINE_READ_BYTES = 1 << 20
 INLINE_WALK_BYTES = 8 << 20
+#: The most gzip data that are decompressed in the loop, as they may be blocks that hold nothing and take a
+#: microsecond for each 12 bytes.
+INLINE_GZIP_BYTES = 256 * 1024
 
 _COUNT = Struct(">57xi").unpack_from
 _UNPACK_HEADER = HEADER.unpack_from
@@ -412,6 +415,8 @@ def reads_as_stated(
     body: memoryview | bytes = records[RECORDS_AT:]
     if attributes & CODEC_MASK:
         if count * MIN_RECORD_SIZE > max_bytes:
+            return False
+        if attributes & CODEC_MASK == Codec.GZIP and len(body) > INLINE_GZIP_BYTES:
             return False
         try:
             body = decompress(attributes & CODEC_MASK, 2, body, max_bytes)

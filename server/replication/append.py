@@ -28,6 +28,7 @@ from kwire.records.layout import ATTRIBUTES_AT, CODEC_MASK
 
 from ..log.validator import (
     INLINE_READ_BYTES,
+    INLINE_REWRITE_BYTES,
     TOO_MUCH_HERE,
     AppendError,
     AppendInfo,
@@ -56,8 +57,8 @@ logger = logging.getLogger(__name__)
 #: The position of the codec in a batch of magic 2: the lower byte of the attributes.
 CODEC_AT = ATTRIBUTES_AT + 1
 
-#: The factor by which decompression may exceed the slice of long work (turns.py) in one turn, if batches are read
-#: natively.
+#: How much longer than the slice of long work (turns.py) a turn may decompress batches, or read large ones, where they are
+#: read natively. Unit: microseconds.
 READ_MORE_US = 12_000
 
 #: The minimum time that a batch may wait, regardless of the request: a timeout of 0 means not to wait for other
@@ -209,10 +210,9 @@ class Appends:
                 and partition.append_queues is None
                 and (origin is not _CLIENT or not log.may_rewrite)
             ):
-                if (
-                    log.reads_natively
-                    and len(records) > CODEC_AT
-                    and records[CODEC_AT] & CODEC_MASK
+                if log.reads_natively and (
+                    len(records) > INLINE_REWRITE_BYTES
+                    or (len(records) > CODEC_AT and records[CODEC_AT] & CODEC_MASK)
                 ):
                     max_bytes = self._bytes_here(partition)
                 result = partition.append_as_leader(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kwire import native
 from kwire.codec import decode, encode, encode_parts
 from kwire.messages.fetch import (
     FetchPartition,
@@ -22,6 +23,7 @@ from server.handlers.context import Later
 from server.handlers.fetch import fetch
 from server.handlers.fetch_plain import SharedAnswer
 from server.net.dispatcher import Plain
+from server.replication.fetch_session import FetchedPartition
 from tests.fuzz import fuzz_native_fetch
 from tests.support.forms import NATIVE, form
 from tests.support.replicas import Replicas, batch, topic_id
@@ -233,6 +235,18 @@ def test_plain_and_other_form_answer_alike(
         assert (len(taken) > REQUESTS // 5) == (name == "native")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("version", [11, 12, 16])
+def test_topics_without_partitions_are_not_plain_if_they_are_many(version: int) -> None:
+    """Each takes time, and there is room for 30 million of them in a request."""
+    with form("native"):
+        assert native.take_fetch is not None
+        for count, natively in ((255, True), (256, False)):
+            topic = FetchTopic(topic="a", topic_id=bytes(16), partitions=[])
+            request = FetchRequest(replica_id=-1, session_epoch=-1, topics=[topic] * count)
+            taken = native.take_fetch(encode(request, version), 0, version, {}, FetchedPartition)
+            assert (taken is not None) is natively
 
 
 def test_damaged_requests_are_taken_as_in_python() -> None:

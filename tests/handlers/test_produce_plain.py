@@ -20,11 +20,13 @@ from kwire.errors import EncodeError
 from kwire.header import decode_request_header
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.crc import crc32c
+from kwire.varint import uvarint
 from server.handlers import produce_plain
 from server.handlers.ceilings import CEILING_4_3
 from server.handlers.context import Later, NoReply
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.produce import produce
+from server.handlers.produce_plain import plain_produce_frame
 from server.handlers.registry import HandlerTable
 from server.log.log_config import INT64_MAX
 from server.metrics.requests import RequestMetrics
@@ -374,6 +376,21 @@ def test_plain_request_waits_for_the_flush_that_flush_messages_asks_for(tmp_path
             room.stop()
 
     asyncio.run(main())
+
+
+def test_request_that_takes_more_than_a_turn_is_left_to_python(tmp_path: Path) -> None:
+    with form("native"):
+        room = room_of(tmp_path, **{"message.max.bytes": str(10 << 20)})
+        partition = room.partition("a")
+        # The first batch of a segment is not plain.
+        partition.append_as_leader(memoryview(bytearray(batch())), acks=1, now_ms=NOW)
+        for size, natively in ((7 << 20, True), (8 << 20, False)):
+            data = batch(bytes(size))
+            body = b"\0\xff\xff\0\0\0\1\2\2a\2\0\0\0\0" + uvarint(len(data) + 1) + data + b"\0\0\0"
+            frame = (11).to_bytes(4, "big") + bytes(4) + b"\0\1c\0" + body
+            done = plain_produce_frame(room.services, memoryview(bytearray(frame)), 11, NOW)
+            assert (done is not None) is natively
+        room.stop()
 
 
 def test_endless_length_is_not_plain_and_costs_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,15 @@ from kwire.records.compression import Codec
 from server.log.file_layer import FileLayer
 from server.log.log import AppendError, AppendInfo, AppendOrigin
 from server.log.log_config import LogConfig
-from server.log.validator import needs_rewrite, prepare
+from server.log.validator import (
+    INLINE_GZIP_BYTES,
+    INLINE_READ_BYTES,
+    INLINE_REWRITE_BYTES,
+    TOO_MUCH_HERE,
+    needs_rewrite,
+    prepare,
+)
+from tests.support.forms import form
 
 from .logs import (
     NOW,
@@ -52,6 +61,30 @@ def test_read_only_buffer_is_left_as_it_is(tmp_path: Path) -> None:
     append(log, memoryview(data))
     assert data == bytes(batch(b"x"))
     assert values(log) == [b"value", b"x"]
+
+
+@pytest.mark.parametrize(
+    ("size", "refused"),
+    [(INLINE_GZIP_BYTES - 1000, False), (INLINE_GZIP_BYTES + 1000, True)],
+)
+def test_much_gzip_data_is_not_read_in_the_loop(tmp_path: Path, size: int, refused: bool) -> None:
+    """However little comes out of it."""
+    with form("native"):
+        log = open_log(tmp_path, config(validation="deep"))
+        assert log.reads_natively
+        records = memoryview(bytearray(batch(random.Random(1).randbytes(size), codec=Codec.GZIP)))
+        result = log.append_as_leader(records, 0, NOW, max_bytes=INLINE_READ_BYTES)
+        assert (result is TOO_MUCH_HERE) is refused
+
+
+@pytest.mark.parametrize("max_bytes", [0, INLINE_READ_BYTES])
+def test_large_batch_is_not_read_without_time_for_it(tmp_path: Path, max_bytes: int) -> None:
+    with form("native"):
+        log = open_log(tmp_path, config(validation="deep"))
+        assert log.reads_natively
+        records = memoryview(bytearray(batch(bytes(INLINE_REWRITE_BYTES))))
+        result = log.append_as_leader(records, 0, NOW, max_bytes=max_bytes)
+        assert (result is TOO_MUCH_HERE) is not bool(max_bytes)
 
 
 def test_several_batches_are_one_write_and_follow_each_other(tmp_path: Path) -> None:

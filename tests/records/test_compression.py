@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
 import tracemalloc
 import zlib
+from typing import Any
 
 import lz4.frame
 import pytest
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from kwire.errors import CorruptRecord, TooLarge, UnsupportedCodec
 from kwire.records import lz4 as kwire_lz4
 from kwire.records import zstd as kwire_zstd
-from kwire.records.compression import Codec, compress, decompress
+from kwire.records.compression import GZIP_INPUT, Codec, compress, decompress
 from kwire.records.inflation import most_pieces
 from kwire.records.snappy import XERIAL_HEADER
 from kwire.records.xxhash import xxh32
@@ -107,6 +109,44 @@ def test_gzip_members_follow_each_other_and_junk_after_them_is_ignored() -> None
     assert decompress(Codec.GZIP, 2, packed + b"junk" * 10, LIMIT) == b"one two"
     with pytest.raises(TooLarge):
         decompress(Codec.GZIP, 2, packed, 6)
+
+
+@pytest.mark.parametrize("size", [GZIP_INPUT - 30, GZIP_INPUT, 3 * GZIP_INPUT])
+def test_gzip_members_may_end_anywhere(size: int) -> None:
+    draw = random.Random(size)
+    parts = [draw.randbytes(size + step) for step in range(40)]
+    packed = b"".join(gzip.compress(part, 1) for part in parts)
+    whole = b"".join(parts)
+    assert decompress(Codec.GZIP, 2, packed, len(whole)) == whole
+    assert decompress(Codec.GZIP, 2, packed + b"junk" * GZIP_INPUT, len(whole)) == whole
+    with pytest.raises(TooLarge):
+        decompress(Codec.GZIP, 2, packed, len(whole) - 1)
+    with pytest.raises(CorruptRecord, match="cut short"):
+        decompress(Codec.GZIP, 2, packed[:-1], len(whole))
+
+
+def test_what_follows_a_gzip_member_is_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = 0
+
+    class Counted:
+        """A decompressor that counts what it leaves."""
+
+        def __init__(self, wbits: int) -> None:
+            self.real = made(wbits)
+
+        def __getattr__(self, name: str) -> Any:
+            nonlocal copied
+            value = getattr(self.real, name)
+            if name == "unused_data":
+                copied += len(value)
+            return value
+
+    made = zlib.decompressobj
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    packed = gzip.compress(b"") * 50_000
+    with pytest.raises(TooLarge, match="4160 pieces"):
+        decompress(Codec.GZIP, 2, packed, 1 << 20)
+    assert 0 < copied <= 4160 * GZIP_INPUT < 4160 * len(packed) // 10
 
 
 def test_gzip_with_a_wrong_checksum_is_corrupt() -> None:

@@ -18,7 +18,7 @@ from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batch_headers
 from kwire.records.compression import Codec
 from server.log import validator
-from server.log.validator import AppendError, AppendInfo, AppendOrigin
+from server.log.validator import INLINE_REWRITE_BYTES, AppendError, AppendInfo, AppendOrigin
 from server.replication import append
 from server.replication.append import AppendRow, Granted, Verifier
 from server.replication.partition import Partition
@@ -448,8 +448,13 @@ def test_many_batches_are_not_read_in_one_turn_of_the_loop(room: Replicas) -> No
     play(room, test)
 
 
-def test_compressed_batches_that_are_read_natively_wait_for_turns_of_the_loop(
-    room: Replicas,
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [(Codec.LZ4, b"1"), (Codec.NONE, b"1" * INLINE_REWRITE_BYTES)],
+    ids=["compressed", "large"],
+)
+def test_batches_that_are_read_natively_wait_for_turns_of_the_loop(
+    room: Replicas, codec: Codec, value: bytes
 ) -> None:
     """The clock moves on by a millisecond each time it is read."""
 
@@ -459,7 +464,7 @@ def test_compressed_batches_that_are_read_natively_wait_for_turns_of_the_loop(
         room.replicas.appends._turns = Turns(lambda: next(clock), slice_us=5000)
         senders = [Sender(str(number)) for number in range(40)]
         begun = [
-            begin(room, (partition, memoryview(batch(b"1", codec=Codec.LZ4))), client=sender)
+            begin(room, (partition, memoryview(batch(value, codec=codec))), client=sender)
             for sender in senders
         ]
         at_once = [each for each in begun if isinstance(each, list)]
@@ -467,7 +472,7 @@ def test_compressed_batches_that_are_read_natively_wait_for_turns_of_the_loop(
         for each in begun:
             if not isinstance(each, list):
                 await each
-        assert len(visible(partition)) == 40
+        assert partition.log.log_end_offset == 40
         assert worker.waiting == []
 
     with form("native"):
