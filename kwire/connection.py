@@ -215,7 +215,7 @@ class ClientConnection:
     Shape: whoever has the socket sends what `take_output()` gives, receives into `get_buffer()`, calls
     `received()`, and takes responses until there is none.
     Errors: next_response() raises WireError when the broker has broken the protocol: an impossible size,
-    or a response that nobody asked for or that belongs to another request. The connection cannot be used
+    or a response without a request or that belongs to another request. The connection cannot be used
     after that.
     """
 
@@ -277,7 +277,7 @@ class ClientConnection:
             frames.rest()
             return None
         if not self._sent:
-            raise WireError("a response that nobody asked for")
+            raise WireError("a response without a request")
         sent = self._sent.popleft()
         correlation_id, body = decode_response_header(frame, sent.api_key, sent.api_version)
         if correlation_id != sent.correlation_id:

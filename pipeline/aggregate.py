@@ -138,7 +138,7 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
         except Exception as error:
             if DATA_LOSS.search(whole_text(error)):
                 raise Problem(
-                    "records that were to be read are gone, deleted by retention or with their topic; with --on-data-loss go-on"
+                    "records to be read are gone, deleted by retention or with their topic; with --on-data-loss go-on"
                     " the rest is counted"
                 ) from error
             raise

@@ -127,7 +127,7 @@ def _add_values(parser: ArgumentParser) -> None:
     values.add_argument(
         "--time-format",
         metavar="PATTERN",
-        help="format of a time that is text, such as dd/MMM/yyyy:HH:mm:ss Z (default: ISO 8601; without a zone, UTC)",
+        help="format of event times that are text, such as dd/MMM/yyyy:HH:mm:ss Z (default: ISO 8601; without a zone, UTC)",
     )
     values.add_argument(
         "--max-ahead",
@@ -175,7 +175,7 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=duration_ms,
         default=600_000,
-        help="how much later than newer records a record may arrive and still count (default: 10m)",
+        help="how late a record may arrive after newer records and still count (default: 10m)",
     )
     windows.add_argument(
         "--value-column",
@@ -236,7 +236,9 @@ def _add_outputs(parser: ArgumentParser) -> None:
         default="kwire-aggregate",
         help="consumer group that shows the job's progress (default: %(default)s)",
     )
-    outputs.add_argument("--once", action="store_true", help="process what is there now, then end")
+    outputs.add_argument(
+        "--once", action="store_true", help="process the records that exist now, then end"
+    )
     outputs.add_argument(
         "--interval",
         metavar="TIME",

@@ -95,7 +95,7 @@ def shorter(place: tuple[str, int], wanted: int, end: int) -> Problem:
     """The topic was deleted and created again, or its end was lost."""
     return Problem(
         f"{_name(place)}: offset {wanted} is needed next, but the partition ends at {end}: it was created again or has lost"
-        " its end, and does not continue what is archived; archive it to another --path"
+        " records, and does not continue the archive; archive it to another --path"
     )
 
 

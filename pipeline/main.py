@@ -178,7 +178,7 @@ def _failed(job: str, error: Exception, log: SparkLog) -> int:
     """Say why a job failed, and where the rest is written."""
     message = str(error) if isinstance(error, Problem) else explain(error)
     if message is None:
-        message = f"{job} failed, for a reason that it does not know: {unknown(error)}"
+        message = f"{job} failed unexpectedly: {unknown(error)}"
         log.add(error)
     elif log.kept() is not None:
         log.add(error)

@@ -45,7 +45,7 @@ def check_no_cluster(options: Namespace, instead: str) -> None:
         named = "--client-property"
     if named is not None:
         raise WrongCall(
-            f"{named} and {instead} cannot be meant together: with {instead} no broker is asked"
+            f"{named} and {instead} exclude each other: with {instead} no broker is asked"
         )
 
 

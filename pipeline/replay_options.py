@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--into-source",
         action="store_true",
-        help="allow writing into the very topic that the records come from, which then has them twice",
+        help="allow writing to the topic that the records come from, which then has them twice",
     )
     parser.add_argument(
         "--keep-partitions",

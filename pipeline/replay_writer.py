@@ -418,5 +418,5 @@ class _Run:
         if time.monotonic() - self._moved > self._job.patience_s:
             raise Problem(
                 f"replay of {task.place} to {task.target.topic} has made no progress for {self._job.patience_s:.0f} s: {said};"
-                " run the same command again, it goes on where it was"
+                " run the same command again; it continues where it stopped"
             ) from error

@@ -16,7 +16,10 @@ COMMANDS = {
     "produce": ("produce", "send lines of standard input or a file as records"),
     "consume": ("consume", "print records"),
     "groups": ("groups", "list, describe, reset and delete consumer groups and share groups"),
-    "explain": ("explain", "say why a record is invisible, what a group or transaction waits for"),
+    "explain": (
+        "explain",
+        "explain why a record is invisible, or what a group or transaction waits for",
+    ),
     "top": ("top", "show live figures of brokers, topics, groups, requests and connections"),
     "configs": (
         "configs",

@@ -132,7 +132,9 @@ class Broker:
             if self.console is not None:
                 self.console.begin(opened, rooms, sources, self.address, lambda: self.not_ready)
         if not await rooms.controller.known(FIRST_METADATA_S):
-            logger.warning("no controller has told this broker of the cluster yet")
+            logger.warning(
+                "this broker has not received the cluster's metadata from a controller yet"
+            )
 
     def built(self, rooms: Rooms) -> None:
         """Called when the components are there and nothing is served yet; subclasses may change something."""
@@ -171,7 +173,7 @@ class Broker:
         if not self.opened.log_manager.is_open:
             return "the logs are being read, or recovered after an unclean stop"
         if self.rooms is None or not self.rooms.controller.knows_cluster:
-            return "no controller has told this broker of the cluster yet"
+            return "this broker has not received the cluster's metadata from a controller yet"
         if self.serving is None:
             return "the listeners are not open yet"
         return None

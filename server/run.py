@@ -123,7 +123,7 @@ def reload(broker: Broker) -> None:
         reopen = getattr(handler, "reopen", None)
         if reopen is not None:
             reopen()
-    logger.info("SIGHUP: log file and certificates are read anew")
+    logger.info("SIGHUP: reopening the log file and reading the certificates again")
     if broker.tls is not None:
         broker.tls.reload()
 
@@ -138,7 +138,7 @@ def notify_manager(message: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             sock.sendto(message.encode(), address)
     except OSError as error:
-        logger.warning("cannot tell the service manager at %s: %s", name, error)
+        logger.warning("cannot notify the service manager at %s: %s", name, error)
 
 
 def what_helps(error: Exception, config: BrokerConfig) -> str:

@@ -639,7 +639,7 @@ class Helpers:
             if time.monotonic() > deadline:
                 if count is not None and len(found) >= count:
                     continue
-                raise TimeoutError(f"{len(found)} of {count} records of {topic!r} have come")
+                raise TimeoutError(f"{len(found)} of {count} records of {topic!r} have arrived")
 
     def group(self, name: str) -> Group:
         """The state of a consumer group; "Dead", without members, if there is none."""

@@ -479,7 +479,7 @@ OPERATIONS = (
     Operation(
         "POST",
         "/v1/fork",
-        "start another broker, which holds what this one holds at this moment",
+        "start another broker, with a copy of this one's present state",
         Control.add_fork,
         201,
     ),
@@ -487,7 +487,7 @@ OPERATIONS = (
     Operation(
         "POST",
         "/v1/reset",
-        "begin anew, on the same ports: no topics, groups, rules, recordings and forks, and the machine's time",
+        "start over, on the same ports: no topics, groups, rules, recordings and forks, and the machine's time",
         Control.reset,
     ),
 )  # fmt: skip

@@ -170,7 +170,7 @@ def _explained(
     wanted: Iterable[tuple[str, Mapping[str, Any]]], found: list[int], recorded: list[Exchange]
 ) -> str:
     """What an assertion says about requests that have not come in order."""
-    lines = ["the requests have not come in this order:"]
+    lines = ["the requests did not arrive in this order:"]
     missing: tuple[str, Mapping[str, Any]] | None = None
     for number, (api, fields) in enumerate(wanted):
         words = f"{api} {json.dumps(fields)}" if fields else api
@@ -192,5 +192,5 @@ def _explained(
             if differs:
                 lines += [f"        {text}" for text in differs]
             elif number < start:
-                lines.append("        has come too early")
+                lines.append("        arrived too early")
     return "\n".join(lines)

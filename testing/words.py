@@ -54,10 +54,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 #: When a rule of either kind acts.
 _WHEN = {
     "nth": Word("integers", "of the requests that match, this one only, counted from 1"),
-    "times": Word("integer", "so many of them; then the rule ends by itself"),
+    "times": Word("integer", "that many of them; then the rule ends"),
     "probability": Word("number", "a part of them, drawn at random"),
     "seed": Word("integer", "the beginning of the random numbers: the same each time"),
-    "after": Word("duration", "those that come so long after the rule was made"),
+    "after": Word("duration", "those that arrive this long after the rule was made"),
 }
 #: The arguments of `Fault` for a broker that is alone.
 FAULT = {
@@ -71,13 +71,13 @@ FAULT = {
     "connection": Word("integer", "requests on this connection to the broker, the first being 1"),
     **_WHEN,
     "error": Word("name or number", "the answer has this error: NOT_LEADER_OR_FOLLOWER"),
-    "delay": Word("duration", "the answer comes so much later, in the broker's time"),
-    "slowdown": Word("number", "the answer takes so many times as long"),
-    "no_answer": Word("boolean", "no answer ever comes, and the connection stays open"),
+    "delay": Word("duration", "the answer is delayed by this long, in the broker's time"),
+    "slowdown": Word("number", "the answer takes this many times as long"),
+    "no_answer": Word("boolean", "no answer is ever sent, and the connection stays open"),
     "close": Word("boolean", "the connection is closed instead of an answer"),
     "reset": Word("boolean", "the connection is reset (RST) instead of an answer"),
-    "cut": Word("integer", "the connection is closed after so many bytes of the answer"),
-    "throttle": Word("duration", "the answer tells the client to pause for so long"),
+    "cut": Word("integer", "the connection is closed after this many bytes of the answer"),
+    "throttle": Word("duration", "the answer tells the client to pause for this long"),
     "stale_metadata": Word("boolean", "Metadata is answered as of when the rule was made"),
     "clock_jump": Word("duration", "the broker's wall clock jumps when the request comes"),
     "after_apply": Word("boolean", "the request is carried out all the same"),
@@ -87,7 +87,7 @@ DISK_FAULT = {
     "operation": Word("string", f"of the disk: {', '.join(DISK_OPERATIONS)}", True),
     "path": Word("string", "a pattern for the end of the file's path, such as orders-0/*.log"),
     "error": Word("string", "the operation ends with this error: ENOSPC, EIO"),
-    "delay": Word("duration", "the operation takes so much longer, in real time"),
+    "delay": Word("duration", "the operation takes this much longer, in real time"),
     **_WHEN,
 }
 TOPIC = {

@@ -259,7 +259,7 @@ class PartitionLog:
         except SegmentError as error:
             # Even with corrupt=skip: what was lost may be the end of a transaction.
             raise SegmentError(
-                f"{error}; so it is unknown which transactions are open (isolation=read_uncommitted does not need to know)"
+                f"{error}; therefore it is unknown which transactions are open (isolation=read_uncommitted does not need this)"
             ) from error
         self.memory.stable = (end, ongoing)
         return min(ongoing.values(), default=end)

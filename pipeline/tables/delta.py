@@ -146,7 +146,7 @@ class Delta:
             ]
             if None in stats:
                 raise Problem(
-                    f"the Delta table {self.name} has no statistics of {row['path']}, so that nobody knows its offsets"
+                    f"the Delta table {self.name} has no statistics of {row['path']}, so its offsets are unknown"
                 )
             partition, last_partition, first, last = stats
             times = [row.get(f"{end}.timestamp") for end in ("min", "max")]

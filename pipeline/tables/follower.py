@@ -126,7 +126,7 @@ class Follower:
             except Conflict as error:
                 reason = error
         raise Problem(
-            f"{reason}: other commits came first {TRIES} times; run the same command again"
+            f"{reason}: other commits were made first {TRIES} times; run the same command again"
         )
 
     def _first_opened(self, format: str, topic: str, kind: str, columns: pa.Schema | None) -> Table:

@@ -99,7 +99,7 @@ class Iceberg:
         return Problem(
             f"the table {self.name} is not in {self._root.removeprefix('file://')}, but, by its catalog, at {place}: Iceberg's tables"
             " cannot be moved or copied with an archive; remove _catalog.db, _iceberg and _tables/ids of the copy, and the next run"
-            " makes the table anew"
+            " creates the table again"
         )
 
     def _create(self) -> None:
@@ -152,8 +152,8 @@ class Iceberg:
         for task in self._there.scan().plan_files():
             if task.delete_files:
                 raise Problem(
-                    f"records of the table {self.name} were deleted by another program, so that it is no longer what was"
-                    " archived"
+                    f"records of the table {self.name} were deleted by another program, so it no longer equals the"
+                    " archive"
                 )
             found.append(task.file)
         return found
@@ -171,7 +171,7 @@ class Iceberg:
                 )
                 if low is None or high is None:
                     raise Problem(
-                        f"the table {self.name} has no statistics of {file.file_path}, so that nobody knows its offsets"
+                        f"the table {self.name} has no statistics of {file.file_path}, so its offsets are unknown"
                     )
                 kind = field.field_type
                 assert isinstance(kind, PrimitiveType)

@@ -112,10 +112,12 @@ def _add_entries(parser: ArgumentParser, operations: str) -> None:
     parser.add_argument(
         "--producer",
         action="store_true",
-        help="what a producer needs on --topic, --transactional-id",
+        help="the operations that a producer needs on --topic, --transactional-id",
     )
     parser.add_argument(
-        "--consumer", action="store_true", help="what a consumer needs on --topic and --group"
+        "--consumer",
+        action="store_true",
+        help="the operations that a consumer needs on --topic and --group",
     )
     parser.add_argument(
         "--idempotent",
@@ -243,7 +245,7 @@ def bindings(options: Namespace) -> list[AclBinding]:
     who = list(principals(options))
     if not who:
         raise UsageError(
-            "nobody is named: --allow-principal or --deny-principal, such as User:alice"
+            "no principal is given: --allow-principal or --deny-principal, such as User:alice"
         )
     return [
         AclBinding(
@@ -390,7 +392,9 @@ def agreed(options: Namespace, found: list[AclBinding]) -> bool:
         print("Remove these ACLs? (y/n) ", end="", flush=True)
     answer = sys.stdin.readline()
     if not answer:
-        raise CommandError("there was no answer, so nothing is removed; --force does not ask")
+        raise CommandError(
+            "there was no answer, so nothing is removed; --force removes without asking"
+        )
     return answer.strip().lower() in ("y", "yes")
 
 

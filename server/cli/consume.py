@@ -122,7 +122,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--timeout-ms",
         type=whole_number,
         metavar="MS",
-        help="stop when no record has come for so long",
+        help="stop when no record has arrived for this long",
     )
     parser.add_argument(
         "--base64",

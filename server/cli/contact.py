@@ -42,7 +42,7 @@ def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -
         log_in(wire, host, arguments)
     elif not wire.can(MetadataRequest(topics=[]), 1):
         raise ContactError(
-            "the broker wants a login: -X security.protocol="
+            "the broker requires a login: -X security.protocol="
             f"{'SASL_SSL' if protocol == 'SSL' else 'SASL_PLAINTEXT'}, with sasl.mechanism, sasl.username and"
             " sasl.password"
         )
@@ -121,7 +121,9 @@ def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> s
         return context.wrap_socket(sock, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
         hint = (
-            "" if arguments.get("ssl_cafile") else "; -X ssl.ca.location=FILE names who is trusted"
+            ""
+            if arguments.get("ssl_cafile")
+            else "; -X ssl.ca.location=FILE gives the trusted authorities"
         )
         raise ContactError(f"TLS: the broker's certificate: {error.verify_message}{hint}") from None
     except OSError as error:

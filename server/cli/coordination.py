@@ -137,7 +137,7 @@ def choose_kraft(options: Namespace) -> None:
         and options.config is None
     ):
         raise NoStore(
-            "name what gets the metadata: --data-dir, --zookeeper, or --in-place if DIR is a copy that kwire is"
+            "name the destination of the metadata: --data-dir, --zookeeper, or --in-place if DIR is a copy that kwire is"
             " to serve"
         )
     if source is not None and options.file is not None:

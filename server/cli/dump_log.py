@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--print-data-log",
         "--deep-iteration",
         action="store_true",
-        help="show records, which is done without this",
+        help="show records (the default)",
     )
     decoders = parser.add_mutually_exclusive_group()
     decoders.add_argument(
@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="topic",
         action="store_const",
         const="__consumer_offsets",
-        help="read records as those of __consumer_offsets (default: told by the name of the directory)",
+        help="read records as those of __consumer_offsets (default: derived from the name of the directory)",
     )
     decoders.add_argument(
         "--transaction-log-decoder",

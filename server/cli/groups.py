@@ -88,7 +88,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add_reset(verb)
     verb = verbs.add_parser("delete", help="delete groups without members")
     _add_groups(verb)
-    verb = verbs.add_parser("delete-offsets", help="forget offsets of topics that nobody reads")
+    verb = verbs.add_parser(
+        "delete-offsets", help="delete the offsets of topics that no member reads"
+    )
     verb.add_argument("group", metavar="GROUP")
     verb.add_argument(
         "-t",
@@ -144,7 +146,7 @@ def _add_reset(verb: ArgumentParser) -> None:
         dest="to",
         type=duration_target,
         metavar="DURATION",
-        help="to what was written so long ago: PT1H30M or 90m",
+        help="to the records written this long ago: PT1H30M or 90m",
     )
     to.add_argument(
         "--from-file",
@@ -155,9 +157,7 @@ def _add_reset(verb: ArgumentParser) -> None:
     verb.add_argument(
         "--export", action="store_true", help="print as topic,partition,offset, and set nothing"
     )
-    verb.add_argument(
-        "--execute", action="store_true", help="set them, which is also done without this"
-    )
+    verb.add_argument("--execute", action="store_true", help="set them (the default)")
 
 
 def run(options: Namespace) -> int:
@@ -369,7 +369,7 @@ def plan_of(brokers: Brokers, options: Namespace, offsets: GroupOffsets) -> dict
     starts, ends = at(EARLIEST), at(LATEST)
     for topic, partition in tps:
         if (topic, partition) not in ends or (topic, partition) not in starts:
-            raise CommandError(f"{topic}-{partition}: its leader does not tell its offsets")
+            raise CommandError(f"{topic}-{partition}: its leader does not return its offsets")
     return resolved(options.to, tps, committed, starts, ends, at, int(time.time() * 1000))
 
 

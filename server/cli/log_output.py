@@ -40,7 +40,7 @@ class LogFile(logging.StreamHandler[TextIO]):
         try:
             stream = self._opened()
         except OSError as error:
-            logger.error("%s: %s; the log goes on in the old file", self._path, error.strerror)
+            logger.error("%s: %s; logging continues in the old file", self._path, error.strerror)
             return
         old = self.setStream(stream)
         if old is not None:

@@ -52,7 +52,7 @@ SAID = {
     " or are no consumers",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the broker allows (group.max.size)",
     ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is not within what the broker allows",
-    ErrorCode.FENCED_INSTANCE_ID: "another member has come with the same group.instance.id",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has joined with the same group.instance.id",
 }
 
 

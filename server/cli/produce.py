@@ -54,9 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=lambda text: text.replace(r"\t", "\t"),
         help=r"separates key and value in a line; \t is a tab",
     )
-    parser.add_argument(
-        "-k", "--key", metavar="TEXT", help="key of every record that has none of its own"
-    )
+    parser.add_argument("-k", "--key", metavar="TEXT", help="key of every record without a key")
     parser.add_argument(
         "-H",
         "--header",

@@ -73,7 +73,7 @@ def _add_entity(parser: ArgumentParser) -> None:
         one.add_argument(
             f"--{flag}-default",
             action="store_true",
-            help=f"the quotas of each {kind} that has none of its own",
+            help=f"the quotas of each {kind} without quotas of its own",
         )
 
 
@@ -110,7 +110,9 @@ def changed_entity(options: Namespace, keys: list[str]) -> list[Part]:
     """The entity to change. Errors: UsageError if there is none, or if it cannot have these quotas."""
     parts = entity(options)
     if not parts:
-        raise UsageError("nobody is named: --user, --client-id, --ip, or --user-default and so on")
+        raise UsageError(
+            "no entity is given: --user, --client-id, --ip, or --user-default and so on"
+        )
     known = IP_QUOTAS if parts[0].kind == "ip" else CLIENT_QUOTAS
     for key in keys:
         if key not in known:

@@ -76,7 +76,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     verb.add_argument(
         "-r", "--replicas", type=whole_number, metavar="N", help="(default: as many as there are)"
     )
-    verb = verbs.add_parser("execute", help="begin what a plan says, and print what was before")
+    verb = verbs.add_parser(
+        "execute", help="start the moves of a plan, and print the previous assignment"
+    )
     _add_plan(verb)
     verb.add_argument(
         "--throttle", type=whole_number, metavar="BYTES", help="most bytes a second for each broker"

@@ -88,7 +88,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--console-write",
         action="store_true",
-        help="let the console change things, for who enters the token that the broker logs at its start",
+        help="let the console change things for users who enter the token that the broker logs at its start",
     )
     add(
         "--control",
@@ -267,7 +267,7 @@ def option_properties(options: Namespace) -> dict[str, str]:
         host, port = parse_host_port(options.advertise, "--advertise")
         if host in WILDCARDS:
             raise ConfigError(
-                f"--advertise {options.advertise}: name the host that clients are to connect to"
+                f"--advertise {options.advertise}: give the host that clients should connect to"
             )
         properties["advertised.listeners"] = str(Endpoint(protocol, host, port))
     return properties

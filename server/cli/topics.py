@@ -95,9 +95,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_if_exists(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--if-exists", action="store_true", help="do nothing about topics that are not there"
-    )
+    parser.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")
 
 
 def _add_configs(parser: ArgumentParser) -> None:

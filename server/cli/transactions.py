@@ -49,7 +49,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=whole_number,
         help="only transactions that are open for longer",
     )
-    verb = verbs.add_parser("describe", help="one transactional id, and what it holds back")
+    verb = verbs.add_parser(
+        "describe", help="one transactional id, and the records that it holds back"
+    )
     verb.add_argument("ids", metavar="ID", nargs="*")
     verb.add_argument("--transactional-id", metavar="ID", dest="named")
     verb = verbs.add_parser("describe-producers", help="the producers of a partition")
@@ -62,7 +64,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     verb.add_argument(
         "--producer-id", metavar="N", type=whole_number, help="instead: whose transaction it is"
     )
-    verb = verbs.add_parser("find-hanging", help="transactions that no coordinator knows")
+    verb = verbs.add_parser(
+        "find-hanging", help="transactions that are unknown to every coordinator"
+    )
     verb.add_argument("--topic", help="(default: every topic)")
     verb.add_argument("--partition", type=whole_number, metavar="N", help="(default: all)")
     verb.add_argument("--broker-id", type=whole_number, metavar="N", help="only where it leads")
@@ -71,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=whole_number,
         metavar="MINUTES",
         default=MAX_TIMEOUT_MIN,
-        help=f"only those without a record for so long (default {MAX_TIMEOUT_MIN})",
+        help=f"only those without a record for this long (default {MAX_TIMEOUT_MIN})",
     )
 
 

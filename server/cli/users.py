@@ -61,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_broker_settings(parser, "for the login and TLS at ZooKeeper")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs.add_parser("list", help="users who can log in with SCRAM")
-    verb = verbs.add_parser("add", help="set the password of a user, who is added if need be")
+    verb = verbs.add_parser("add", help="set the password of a user, adding the user if needed")
     verb.add_argument("user", metavar="USER", type=user_name)
     add_mechanism(verb)
     verb.add_argument(

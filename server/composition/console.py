@@ -171,7 +171,7 @@ class BrokerConsole:
         """Answer a request of a browser; the first one waits for Starlette and Jinja2 to be imported, in a thread."""
         if self._route is None:
             if self._looked is None:
-                return text(503, "the broker is starting; /readyz says what it waits for")
+                return text(503, "the broker is starting; /readyz shows what it is waiting for")
             if self._building is None:
                 self._building = asyncio.ensure_future(self._build(self._looked))
             self._route = await asyncio.shield(self._building)

@@ -54,7 +54,7 @@ def open_http(
     shown = endpoint._replace(port=listener.port)
     if endpoint.host in WILDCARDS:
         shown = shown._replace(host="localhost")
-    everybody = "" if endpoint.host in LOOPBACK else ", for everybody who can connect to it"
+    everybody = "" if endpoint.host in LOOPBACK else ", to everyone who can connect to it"
     logger.info("Metrics and health at http://%s%s", shown.address, everybody)
     return listener
 

@@ -90,9 +90,9 @@ class BrokerMetrics:
     def route(self, _: HttpRequest) -> HttpResponse:
         """Answer a scrape."""
         if self._sources is None:
-            return text(503, "the broker is starting; /readyz says what it waits for")
+            return text(503, "the broker is starting; /readyz shows what it is waiting for")
         if self._scrapes >= MAX_SCRAPES:
-            return text(503, f"{MAX_SCRAPES} scrapes are under way")
+            return text(503, f"{MAX_SCRAPES} scrapes are in progress")
         return HttpResponse(200, self._scrape(self._sources), CONTENT_TYPE)
 
     async def _scrape(self, sources: Sources) -> AsyncIterator[bytes]:

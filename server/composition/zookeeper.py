@@ -93,7 +93,7 @@ def tls_of(config: BrokerConfig) -> ssl.SSLContext | None:
         return None
     for key in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):
         if config[key]:
-            reason = "kwire does not ask whether certificates were revoked"
+            reason = "kwire does not check whether certificates were revoked"
             raise ConfigError(
                 f"Invalid value true for configuration {key}: {reason}", key, "true", reason
             )

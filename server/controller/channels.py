@@ -124,7 +124,9 @@ class BrokerLine:
                 tries += 1
                 if tries == WARN_TRIES:
                     logger.warning(
-                        "Cannot reach broker %d, trying until it is gone: %s", self.broker.id, error
+                        "Cannot reach broker %d, retrying until it is gone: %s",
+                        self.broker.id,
+                        error,
                     )
                 await asyncio.sleep(RETRY_S)
             else:

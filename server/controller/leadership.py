@@ -83,7 +83,7 @@ class Leadership:
         went = (before.keys() - brokers.keys()) | bounced
         if came or went:
             logger.info(
-                "Brokers that came: %s; went: %s; bounced: %s; alive: %s",
+                "Brokers added: %s; removed: %s; bounced: %s; alive: %s",
                 listed(came - bounced),
                 listed(went - bounced),
                 listed(bounced),
@@ -312,7 +312,7 @@ class Leadership:
         await active.publish(with_states(active.image.edit(), states).build())
         if states:  # none after a clean stop
             logger.warning(
-                "Broker %d refuses connections: %d partitions go on without it",
+                "Broker %d refuses connections: %d partitions continue without it",
                 broker_id,
                 len(states),
             )

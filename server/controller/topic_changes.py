@@ -250,7 +250,7 @@ class TopicChanges:
         unknown = [name for name in names if name not in topics]
         if unknown:
             # Perhaps an earlier controller removed them in part.
-            logger.info("Removing what is left of the deleted topics %s", ", ".join(unknown))
+            logger.info("Removing the remains of the deleted topics %s", ", ".join(unknown))
             await asyncio.gather(*(active.writes.delete_topic(name) for name in unknown))
         wanted = [name for name in names if name in topics]
         if wanted and not active.services.settings.delete_topic_enable:
@@ -339,7 +339,7 @@ class TopicChanges:
                 active.context.deleting[name].answered(broker.id, partitions, done)
                 if not done:
                     logger.warning(
-                        "Broker %d could not delete %d replicas of topic %s: it is asked again when"
+                        "Broker %d could not delete %d replicas of topic %s: this is retried when"
                         " it comes back",
                         broker.id,
                         len(partitions),

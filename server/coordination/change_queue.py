@@ -104,13 +104,11 @@ class ChangeFollower(ABC):
             except StoreClosed:
                 return
             except (StoreError, paths.MalformedNode) as error:
-                logger.error(
-                    "cannot read the %s, and goes on with those it has: %s", self.what, error
-                )
+                logger.error("cannot read the %s, and keeps those it has: %s", self.what, error)
             except (
                 Exception
             ):  # a bug of kwire's must not end it: access that was taken away would go on
-                logger.exception("cannot read the %s, and goes on with those it has", self.what)
+                logger.exception("cannot read the %s, and keeps those it has", self.what)
             else:
                 continue
             await asyncio.sleep(RETRY_S)

@@ -83,7 +83,7 @@ def nodes_of(image: KraftImage, cluster_id: str, epoch: int) -> Converted:
         "controllers of the quorum", (f"controller {number}" for number in image.controllers)
     )
     converted.leave_out(
-        "records that kwire does not know, written by a later release",
+        "unknown records, written by a later release",
         (f"{name} ({count})" for name, count in image.others.items()),
     )
     return converted

@@ -132,7 +132,7 @@ class TokenStore(ChangeFollower):
             try:
                 found[token_id] = decode_token(node[0], path)
             except paths.MalformedNode as error:
-                logger.error("nobody can log in with a delegation token: %s", error)
+                logger.error("delegation tokens cannot be used to log in: %s", error)
         return found
 
     # -- changing

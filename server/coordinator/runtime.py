@@ -347,7 +347,7 @@ class CoordinatorRuntime(Generic[S]):
             self.lines.log(
                 logging.ERROR,
                 EncodeError,
-                "%s-%d: a record has no room for what it should say: %.500s",
+                "%s-%d: the state does not fit into a record: %.500s",
                 self.topic,
                 slot.partition,
                 error,

@@ -290,7 +290,7 @@ class TransactionCoordinator:
             producer_id = await self.producer_ids.next()
         except StoreError as error:
             log.warning(
-                "cannot abort %r, which is open longer than its timeout: %s",
+                "cannot abort %r, which has been open for longer than its timeout: %s",
                 transactional_id,
                 error,
             )

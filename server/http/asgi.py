@@ -1,6 +1,6 @@
 """An ASGI application as a route of the HTTP listener: on the broker's loop, without a server of its own.
 
-Source: ASGI 3.0, HTTP and WebSocket protocol 2.4 (a send after the client has gone raises OSError).
+Source: ASGI 3.0, HTTP and WebSocket protocol 2.4 (a send after the client has disconnected raises OSError).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Answering:
 
     async def _send(self, message: Message) -> None:
         if self._gone:
-            raise OSError("the client has gone")
+            raise OSError("the client has disconnected")
         await self._messages.put(message)
 
     async def next(self) -> Message:

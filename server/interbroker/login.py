@@ -173,7 +173,7 @@ def login_module(settings: ListenerSettings) -> LoginModule:
     text = settings.own(JAAS)
     if text is None:
         name = next(settings.names(JAAS))
-        raise settings.refusal(JAAS, f"{name} must say as whom this broker logs in at others")
+        raise settings.refusal(JAAS, f"{name} must name the user that this broker logs in as")
     try:
         return parse_jaas_config(text)
     except JaasError as error:
@@ -188,6 +188,6 @@ def missing_super_user(config: BrokerConfig, login: BrokerLogin | None) -> str |
     if principal in config.super_users:
         return None
     return (
-        f"super.users does not name {principal}, as whom this broker logs in at others: they refuse its"
+        f"super.users does not name {principal}, the user that this broker logs in as: other brokers refuse its"
         f" requests unless an ACL allows {principal} the operation ClusterAction on the cluster"
     )

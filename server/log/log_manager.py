@@ -516,7 +516,7 @@ class LogManager:
             except FileNotFoundError:
                 if not directory.is_there():
                     raise
-                logger.warning("%s is deleted, but somebody had removed it already", log.dir)
+                logger.warning("%s is deleted, but its directory had already been removed", log.dir)
             directory.forget_cleaned_to(tp)
         except OSError as e:
             self._fail(directory, e)

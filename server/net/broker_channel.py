@@ -202,7 +202,7 @@ class BrokerChannel:
         try:
             await self._log_in(connection, self._login)
         except BaseException as error:
-            self._end(connection, str(error) or "the login was given up")
+            self._end(connection, str(error) or "the login was aborted")
             raise
         if self._closed:
             self._end(connection, "the channel is closed")

@@ -155,7 +155,7 @@ class Listener:
         self._limiter.log(
             logging.WARNING,
             "rate",
-            "connections to listener %s come too fast (max.connection.creation.rate): they wait",
+            "connections to listener %s arrive too fast (max.connection.creation.rate): they wait",
             self.endpoint.listener,
         )
 
@@ -169,7 +169,7 @@ class Listener:
             self._limiter.log(
                 logging.WARNING,
                 ("rate", client_host),
-                "refused connection of %s:%d: too many came from this address (connection_creation_rate)",
+                "refused connection of %s:%d: too many from this address (connection_creation_rate)",
                 client_host,
                 client_port,
             )

@@ -210,13 +210,13 @@ class Tls:
             credentials = await self._threads.in_thread(listener.load, self._config)
         except ConfigError as error:
             logger.error(
-                "listener %s: the new certificates are refused, it goes on with those it has: %s",
+                "listener %s: the new certificates are refused, the listener keeps the old ones: %s",
                 listener.name,
                 error.explain(),
             )
         except Exception:  # a bug of kwire's, or of a library's, must not end the watch
             logger.exception(
-                "listener %s: the new certificates cannot be used, it goes on with those it has",
+                "listener %s: the new certificates cannot be used, the listener keeps the old ones",
                 listener.name,
             )
         else:

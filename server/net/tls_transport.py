@@ -63,8 +63,8 @@ REASONS = {
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate of this broker",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate of this broker",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate of this broker has expired",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it shares no cipher suite or version of TLS, or wants a certificate",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate (ssl.client.auth is required there)",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "no cipher suite or TLS version in common, or a certificate is required",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a certificate (ssl.client.auth)",
     "TLSV1_ALERT_PROTOCOL_VERSION": "no version of TLS is allowed on both sides (ssl.enabled.protocols)",
 }
 

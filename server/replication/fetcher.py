@@ -319,7 +319,7 @@ class Fetcher:
         elif followed.refused != ErrorCode.UNKNOWN_SERVER_ERROR:
             followed.refused = ErrorCode.UNKNOWN_SERVER_ERROR
             logger.error(
-                "%s: what broker %d sent cannot be taken",
+                "%s: cannot process what broker %d sent",
                 followed.partition.tp,
                 self.leader_id,
                 exc_info=error,
@@ -363,7 +363,7 @@ class Fetcher:
                 if not partition.log.offline and followed.refused != appended.error:
                     followed.refused = appended.error
                     logger.error(
-                        "%s: what broker %d sent cannot be appended: %s",
+                        "%s: cannot append what broker %d sent: %s",
                         partition.tp,
                         self.leader_id,
                         appended.message,

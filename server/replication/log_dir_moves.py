@@ -191,7 +191,9 @@ class LogDirMoves:
                     await self._copy(tp)
         except (CannotCopy, OSError) as error:
             logger.error(
-                "%s cannot be moved, and stays where it is until that is asked again: %s", tp, error
+                "%s cannot be moved, and stays where it is until the move is requested again: %s",
+                tp,
+                error,
             )
         except Exception:
             logger.exception("moving %s failed", tp)

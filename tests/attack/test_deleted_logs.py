@@ -79,7 +79,7 @@ def test_log_that_somebody_removed_can_be_deleted_and_made_anew(
     Path(log.dir).rmdir()
     with caplog.at_level(logging.WARNING):
         manager.delete(log.tp, NOW)
-    assert "a-0 is deleted, but somebody had removed it already" in caplog.text
+    assert "a-0 is deleted, but its directory had already been removed" in caplog.text
     assert not manager.directories[0].offline
     append(manager.create(log.tp, TOPIC_ID, config(), NOW), batch(b"z"))
     append(other, batch(b"y"))

@@ -66,7 +66,7 @@ def test_cluster_is_literal_also_among_prefixed_resources() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("--topic t", "nobody is named"),
+        ("--topic t", "no principal is given"),
         ("--allow-principal User:a", "no resource is named"),
         ("--allow-principal a --topic t", "a: not a principal, such as User:a"),
         ("--deny-host 10.0.0.1 --topic t", "--deny-host needs --deny-principal"),
@@ -128,7 +128,7 @@ def test_entity_of_a_quota_is_a_user_a_client_both_or_an_address() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("producer_byte_rate=1", "nobody is named"),
+        ("producer_byte_rate=1", "no entity is given"),
         ("--ip 10.0.0.1 producer_byte_rate=1", "ip 10.0.0.1 can have connection_creation_rate"),
         ("--user u connection_creation_rate=1", "user u can have producer_byte_rate"),
     ],

@@ -106,7 +106,7 @@ def test_login_that_is_accepted_is_complete() -> None:
     [
         ([], {}, "closed by the broker; it may want TLS: -X security.protocol=SSL"),
         ([], LOGIN, "closed by the broker; it may want TLS: -X security.protocol=SASL_SSL"),
-        ([API_VERSIONS], {}, "the broker wants a login: -X security.protocol=SASL_PLAINTEXT"),
+        ([API_VERSIONS], {}, "the broker requires a login: -X security.protocol=SASL_PLAINTEXT"),
         (
             [API_VERSIONS, SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])],
             LOGIN,

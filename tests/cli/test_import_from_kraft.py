@@ -67,7 +67,7 @@ def test_copy_gets_the_store_in_place_once(original: Path) -> None:
     ("options", "said"),
     [
         (("--data-dir", "{original}"), "would be changed"),
-        ((), "name what gets the metadata"),
+        ((), "name the destination of the metadata"),
         (("--data-dir", "{tmp}/new", "a-file"), "give either"),
     ],
 )

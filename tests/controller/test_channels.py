@@ -120,7 +120,7 @@ def test_broker_that_cannot_be_reached_gets_everything_later(
         run(body, monkeypatch)
     said = [record.message for record in caplog.records if "roker 2" in record.message]
     assert said == [
-        "Cannot reach broker 2, trying until it is gone: nobody listens",
+        "Cannot reach broker 2, retrying until it is gone: nobody listens",
         "Broker 2 is reached again",
     ]
 

@@ -228,4 +228,4 @@ def test_follower_goes_on_after_an_error_that_nobody_expects(
         two.stop()
 
     run(body)
-    assert "cannot read the delegation tokens, and goes on with those it has" in caplog.text
+    assert "cannot read the delegation tokens, and keeps those it has" in caplog.text

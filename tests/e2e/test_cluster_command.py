@@ -215,7 +215,9 @@ def test_worker_that_dies_is_restarted_with_its_address_and_its_data(tmp_path: P
         sent = send_to_each(config, 4)
         workers.process.send_signal(signal.SIGHUP)
         for number in (0, 1):
-            workers.until_logged(rf"worker {number}: .* log file and certificates are read anew")
+            workers.until_logged(
+                rf"worker {number}: .* reopening the log file and reading the certificates again"
+            )
         children = Path(f"/proc/{workers.process.pid}/task/{workers.process.pid}/children")
         os.kill(int(children.read_text().split()[1]), signal.SIGKILL)
         dead = int(workers.until_logged(r"worker (\d) .* SIGKILL; it is restarted in 0.1 s")[1])

@@ -62,7 +62,7 @@ def test_login_is_that_of_the_listener_and_mechanism(mechanism, jaas, client):
 @pytest.mark.parametrize(
     ("mechanism", "jaas", "reason"),
     [
-        ("SCRAM-SHA-256", None, "must say as whom this broker logs in at others"),
+        ("SCRAM-SHA-256", None, "must name the user that this broker logs in as"),
         ("SCRAM-SHA-256", PLAIN, "needs ScramLoginModule, not PlainLoginModule"),
         ("PLAIN", SCRAM, "needs PlainLoginModule, not ScramLoginModule"),
         ("PLAIN", f'{MODULES}.plain.PlainLoginModule required user_a="hush";', "has no option username"),

@@ -541,7 +541,7 @@ async def test_new_files_are_taken_up_and_broken_ones_refused(
         rubbish.replace(store)  # at once: an empty file would be a change of its own
         while not caplog.messages:
             await asyncio.sleep(0.01)
-        assert "the new certificates are refused, it goes on with those it has" in caplog.text
+        assert "the new certificates are refused, the listener keeps the old ones" in caplog.text
         assert f"ssl.keystore.location={store}: this is no PEM file" in caplog.text
         await asyncio.sleep(0.05)
         assert len(caplog.messages) == 1  # once for each change

@@ -239,7 +239,7 @@ def test_ctrl_c_that_breaks_the_connection_to_spark_is_one_line(
             # Any other signal explains no such error: its traceback is in a file that the second line names.
             assert main(["status", "--checkpoint-dir=c"]) == 1
             first, second = capsys.readouterr().err.splitlines()
-            assert first.endswith("that it does not know: RuntimeError: reentrant call")
+            assert first.endswith("failed unexpectedly: RuntimeError: reentrant call")
             said = Path(second.partition(" is in ")[2]).read_text()
             assert "Traceback (most recent call last)" in said and "while sending command" in said
     finally:

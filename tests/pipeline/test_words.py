@@ -55,7 +55,7 @@ def test_cluster_beside_log_directories_is_a_wrong_call(
     assert main(words) == 2
     option = named[0].split("=")[0]
     assert capsys.readouterr().err == (
-        f"kwire pipeline: {option} and --from-logs cannot be meant together: with --from-logs no broker is asked\n"
+        f"kwire pipeline: {option} and --from-logs exclude each other: with --from-logs no broker is asked\n"
     )
 
 

@@ -116,7 +116,7 @@ def test_missing_request_is_explained(recorded: Recorder) -> None:
     said = str(raised.value)
     assert '> OffsetCommit {"groupId": "chef"}    has not come after #' in said
     assert "groupId: 'kitchen', not 'chef'" in said
-    with pytest.raises(AssertionError, match="has come too early"):
+    with pytest.raises(AssertionError, match="arrived too early"):
         recorded.assert_order("LeaveGroup", "SyncGroup")
 
 

@@ -73,7 +73,7 @@ class GroupMemory:
         if not self._full:
             self._full = True
             logger.warning(
-                "groups have reached %s=%d: what needs more is refused, and clients try again",
+                "groups have reached %s=%d: requests that need more are refused, and clients retry",
                 setting,
                 limit,
             )

@@ -271,7 +271,7 @@ def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[An
             log.info("group %s: member %s did not join in time", group.group_id, member.member_id)
             drop(group, member.member_id, out)
     if not group.elect_joined_leader() and group.members:
-        log.info("group %s: nobody joined, waiting again", group.group_id)
+        log.info("group %s: no member joined, waiting again", group.group_id)
         set_join_timer(group, now_ms + group.rebalance_timeout_ms(), out)
         return
     group.init_next_generation(now_ms)

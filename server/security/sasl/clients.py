@@ -88,7 +88,7 @@ class ScramClient:
         iterations = int(match["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise LoginFailed(
-                f"the other broker asks for {iterations} iterations of SCRAM; allowed are"
+                f"the other broker requires {iterations} iterations of SCRAM; allowed are"
                 f" {MIN_ITERATIONS} to {MAX_ITERATIONS}"
             )
         mechanism = self._mechanism
@@ -111,7 +111,7 @@ class ScramClient:
             raise LoginFailed(f"the other broker refused the login{known}")
         if not hmac.compare_digest(_base64(match["signature"]), signature):
             raise LoginFailed(
-                "the other broker does not know this user's password: it may be another"
+                "the other broker does not know this user's password: it may be an impostor"
             )
 
 

@@ -128,7 +128,9 @@ class KeySource(Generic[K]):
         except FetchFailed as error:
             wait_ms = self._policy.failed(self._clock.monotonic_ms())
             kept = (
-                "the last keys stay in use" if self.keys else "nobody can log in with OAUTHBEARER"
+                "the last keys stay in use"
+                if self.keys
+                else "logins with OAUTHBEARER are not possible"
             )
             logger.warning("%s; %s; not tried again for %d ms", error, kept, wait_ms)
         else:

@@ -138,7 +138,7 @@ def accepted(token: Token, authorization_id: str) -> Authenticated:
             f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
             f"from the token's principal name ({token.subject})",
             user=token.subject,
-            reason="the client wants to be somebody else than its token says",
+            reason="the client requests another identity than that of its token",
         )
     return Authenticated(b"", f"User:{token.subject}", token.expires_ms)
 
@@ -192,7 +192,7 @@ def mechanism_of(
             raise settings.refusal(
                 KEY_SET,
                 "OAUTHBEARER needs the keys that tokens are signed with: the URL of a JSON Web Key Set (https:, http:"
-                " or file:). To accept tokens that nobody has signed, which is for tests only, set "
+                " or file:). To accept unsigned tokens, which is for tests only, set "
                 f"{HANDLER}={UNSECURED_VALIDATOR}",
             )
         from .signed_tokens import SignedTokens

@@ -47,8 +47,8 @@ class UnsecuredTokens:
                 "sasl.jaas.config", f"{PREFIX}AllowableClockSkewMs must be a number of milliseconds"
             )
         sources.warn(
-            f"{settings.name_in_use('sasl.server.callback.handler.class')} lets OAUTHBEARER accept tokens that nobody"
-            " has signed: whoever can connect can log in as any user. This is for tests only"
+            f"{settings.name_in_use('sasl.server.callback.handler.class')} lets OAUTHBEARER accept unsigned"
+            " tokens: anyone who can connect can log in as any user. This is for tests only"
         )
         return cls(
             UnsecuredClaimRules(

@@ -402,5 +402,5 @@ REASONS = {
     deadlines.SESSION_DUE: "its session has expired",
     deadlines.REVOCATION_DUE: "it did not give up partitions in time",
     deadlines.REJOIN_DUE: "it did not join again in time",
-    deadlines.SYNC_DUE: "it did not ask for its assignment in time",
+    deadlines.SYNC_DUE: "it did not fetch its assignment in time",
 }
