@@ -1,7 +1,7 @@
 """Requests from this broker to another: one connection, opened when needed, replies in request order.
 
-A reply's frame has its own memory, so that fetched batches are written to the log from where they
-were received. There is no retry here: only the sender knows what a lost reply means.
+A reply's frame has its own memory, so that fetched batches are written to the log from where they were received. There
+is no retry here, because only the caller knows what a lost reply means.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .transport import Transport
 
 CONNECT_TIMEOUT_S = 5.0
-#: The pause before the next attempt to log in after one that was refused: it doubles from the first to the longest.
+#: The delay after a refused login: it doubles from the first to the longest.
 LOGIN_PAUSE_S = 0.25
 LONGEST_LOGIN_PAUSE_S = 5.0
 #: The share of a session's life after which a client logs in again. Source: SaslClientAuthenticator.
@@ -35,7 +35,7 @@ class ChannelError(OSError):
 
 
 class LoginRefused(ChannelError):
-    """The other broker refused this one's login, or did not prove that it is who it should be."""
+    """Raised if the other broker refused this broker's login, or did not prove its identity."""
 
 
 class Login(Protocol):
@@ -123,7 +123,7 @@ class BrokerChannel:
         request_timeout_ms: int,
         login: Login | None = None,
     ) -> None:
-        """Shape: `login` is None if the other broker's listener wants none."""
+        """Shape: `login` is None if the other broker's listener requires none."""
         self.endpoint = endpoint
         self._login = login
         self._login_pause_s = 0.0
@@ -177,8 +177,8 @@ class BrokerChannel:
         connecting = self._connecting
         if connecting is None:
             connecting = self._connecting = asyncio.ensure_future(self._open())
-            # A callback, not the code after the await: the first caller may be cancelled meanwhile, and
-            # `_connecting` has to be reset all the same.
+            # A callback, not code after the await: the first caller may be cancelled in the meantime, and `_connecting`
+            # has to be reset nevertheless.
             connecting.add_done_callback(self._connected)
         connection = await asyncio.shield(connecting)
         if connection is not self._connection:
@@ -288,7 +288,7 @@ class BrokerChannel:
         if connection is self._connection:
             self._connection = None
         connection.transport.close()
-        # Who is told of the error may hold the connection for long: by a traceback, for one.
+        # Receivers of the error may keep the connection alive for long, for example through a traceback.
         connection.client.close()
         if connection.timer is not None:
             connection.timer.cancel()

@@ -60,9 +60,9 @@ class ConnectionInfo:
         self.by_token = False
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
-        #: Takes up no more requests for so many ms (KIP-219); None without a session.
+        #: Accepts no further requests for the given number of ms (KIP-219); None without a session.
         self.on_throttle: Callable[[int], None] | None = None
-        #: Told when the connection has ended; None if nobody needs to know.
+        #: Called when the connection has ended; None if not needed.
         self.on_close: Callable[[], object] | None = None
 
     @property

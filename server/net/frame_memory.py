@@ -15,12 +15,12 @@ ones, frames are in tiers by announced size, and a tier may not use what is rese
     small   <= bound / 32       7/8
     tiny    <= bound / 1024     all of it
 
-When a tier has used up its share, reading pauses for its frames. Only the oldest incomplete frame is read
-on, above the bound if necessary, so that some frame always progresses; it waits as well while frames that are
-complete take up the whole share, because long requests are being decoded. While others wait for it, the
-oldest frame has to progress in each window of time, or its connection is closed. Each such closing halves
-the window until a frame completes, so that many frames that never end are cleared within seconds.
-A bound of 64 MiB with frames of at most 100 MiB keeps frames below 170 MiB in all, whatever peers do.
+When a tier has used up its share, reading pauses for its frames. Only the oldest incomplete frame continues,
+above the bound if necessary, so that one frame always progresses. It waits, too, while complete frames use the
+whole share because long requests are being decoded. While others wait for it, the oldest frame has to progress in
+each window of time, or its connection is closed. Each such closing halves the window until a frame completes, so
+that many frames that never complete are cleared within seconds.
+With a bound of 64 MiB and frames of at most 100 MiB, all frames together stay below 170 MiB.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any, Protocol
 
 #: The shared block: a few requests of 16 KiB batches in one piece.
 SCRATCH_BYTES = 256 * 1024
-#: What a connection may read while memory is short, before the size of its frame is known.
+#: How many bytes a connection may read while memory is short, before the size of its frame is known.
 SHORT_SCRATCH_BYTES = 4096
 GROWING_BYTES = 64 * 1024
 POOLED_BYTES = 4 * 1024 * 1024
@@ -212,7 +212,7 @@ class FrameMemory:
         return free[-1] if free else None
 
     def scratch(self, expected_bytes: int) -> FrameBlock:
-        """Return the shared block, or one that the connection's next large frame fits into."""
+        """Return the shared block, or a larger one for the connection's next large frame."""
         if SCRATCH_BYTES < expected_bytes <= POOLED_BYTES and not self.short:
             block = self._take(expected_bytes)
             block.expected = expected_bytes
@@ -400,7 +400,7 @@ class FrameMemory:
         raise LookupError(tier.name)
 
     def _at_work(self, tier: Tier) -> bool:
-        """Whether requests that are at work take up all of a tier; memory comes when they have ended."""
+        """Whether requests in progress use all of a tier; their memory is released when they end."""
         return self.leaked > tier.share
 
     def _oldest(self, tier: Tier) -> FrameBlock | None:

@@ -47,7 +47,7 @@ class NetLimits:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> NetLimits:
-        """What the settings say."""
+        """Read the limits from the settings."""
         receive_buffer_bytes = -1  # with 102400, clients would wait for the TCP window to open
         if "socket.receive.buffer.bytes" in config.effective:
             receive_buffer_bytes = config.get_int("socket.receive.buffer.bytes")
@@ -68,8 +68,8 @@ class NetLimits:
 class ConnectionQuotas:
     """Counts the connections of a broker by address. Source: kafka.network.ConnectionQuotas.
 
-    Shape: `most` limits their number in addition to `max.connections`, unless it is None. `rates` limit how fast
-    they come.
+    Shape: `most` limits their number in addition to `max.connections`, unless it is None. `rates` limits the rate of
+    new connections.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ConnectionQuotas:
 
     @property
     def full(self) -> bool:
-        """Whether accepting has to wait, since no more connections are allowed."""
+        """Whether accepting has to wait, because no more connections are allowed."""
         return self.count >= self.limits.max_connections or (
             self._most is not None and self.count >= self._most
         )

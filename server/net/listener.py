@@ -62,7 +62,7 @@ class Listener:
         self.output = output or output_memory(limits, clock)
         self.rotation = rotation or Rotation()
         self.quotas = quotas or ConnectionQuotas(limits)
-        #: In the order in which they came.
+        #: In order of arrival.
         self.sessions: dict[Session, None] = {}
         self._acceptor = acceptor
         self._dispatcher = dispatcher
@@ -75,7 +75,7 @@ class Listener:
         self.accepted_count = 0
         self._idle_checked_ms = clock.monotonic_ms()
         self._emptied: asyncio.Future[None] | None = None
-        #: A connection that has to wait because too many came lately; no other is accepted before it.
+        #: A connection that has to wait because too many arrived recently; no other is accepted before it.
         self._held_back: tuple[Transport, asyncio.TimerHandle] | None = None
         self._refused: dict[Transport, asyncio.TimerHandle] = {}
 

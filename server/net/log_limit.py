@@ -11,7 +11,7 @@ MAX_KEYS = 1000
 class LineLimiter:
     """Passes the first lines of each kind in a window of time and counts the rest.
 
-    Shape: when the window is over, the next line of the kind says how many were left out.
+    Shape: when the window is over, the next line of the kind includes the number of suppressed lines.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class LineLimiter:
         self._monotonic_ms = monotonic_ms
         self._lines = lines
         self._window_ms = window_ms
-        self._kinds: dict[object, list[int]] = {}  # kind -> [window's start, lines, left out]
+        self._kinds: dict[object, list[int]] = {}  # kind -> [window start, lines, suppressed]
 
     def log(self, level: int, kind: object, message: str, *arguments: object) -> bool:
         """Log one line, unless there were too many of its kind recently; return whether it was logged."""

@@ -1,12 +1,12 @@
-"""The memory of all answers that wait for a reader: bounded, and taken from those who do not read.
+"""The memory of all answers that wait for a reader: bounded, and reclaimed from clients that do not read.
 
-Counted is what the kernel has not taken, and what an earlier request's missing reply holds up. Stored slices
-are sent from the file and cost nothing, and a body that many connections are sent (`SharedBytes`) counts once.
+Counted are the bytes that the kernel has not accepted, and replies that wait behind an earlier one. Stored slices are
+sent from the file and cost nothing, and a body that is sent to many connections (`SharedBytes`) counts once.
 
-From half of the bound on, a connection with unread answers takes up no further request. Above the bound, the
-readers that hold most and have not read for longest (bytes x time) are closed until a quarter is free again.
-Whoever has read something within the last second is closed only above twice the bound, so that a single answer
-may be larger than the bound.
+Above half of the bound, a connection with unread answers accepts no further request. Above the bound, the readers that
+hold most and have not read for longest (bytes x time) are closed until a quarter is free again. A reader that has read
+something within the last second is closed only above twice the bound, so that a single answer may be larger than the
+bound.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-#: Who has read something since then reads, however slowly.
+#: A reader that has read something within this time counts as reading, however slowly.
 GRACE_MS = 1000
-#: When nobody can be closed, readers are looked at again after this.
+#: The interval after which readers are checked again when none can be closed.
 AGAIN_MS = 100
 
 
@@ -26,15 +26,15 @@ class SharedBytes(bytes):
 
 
 class Output(Protocol):
-    """The part of a transport that tells how far its peer has read."""
+    """The part of a transport that shows how far its peer has read."""
 
     unsent_bytes: int
-    #: What the kernel has taken since the connection was made, apart from what it took at once.
+    #: The bytes that the kernel has accepted since the connection was made, except those accepted immediately.
     taken_bytes: int
 
     @property
     def unsent_memory(self) -> int:
-        """The memory of what the kernel has not taken; stored slices cost none."""
+        """The memory of output that the kernel has not accepted; stored slices cost none."""
         ...
 
 
@@ -49,15 +49,15 @@ class Reader(Protocol):
         ...
 
     def evict(self, reason: str) -> None:
-        """Close the connection: what it holds is needed by others, or takes too long."""
+        """Close the connection: others need its memory, or it takes too long."""
         ...
 
 
 class Holding:
-    """What one reader holds, and since when it has taken nothing.
+    """The memory that one reader holds, and since when it has read nothing.
 
-    Shape: `shared` has the shared bodies among its unread answers, as (body, first position, end position);
-    positions count the bytes of the connection's output as `taken_bytes` does.
+    Shape: `shared` has the shared bodies among its unread answers, as (body, first position, end position); positions
+    count the bytes of the connection's output as `taken_bytes` does.
     """
 
     __slots__ = ("bytes", "shared", "since_ms", "taken")
@@ -91,7 +91,7 @@ class OutputMemory:
         return self.used * 2 > self.limit_bytes
 
     def hold(self, reader: Reader, parts: Sequence[Any] = ()) -> int:
-        """Count what a reader holds now that `parts` were sent to it, and return it.
+        """Update the memory that a reader holds after `parts` were sent to it, and return it.
 
         Shape: above the bound, this reader or others are closed before it returns.
         """
@@ -119,7 +119,7 @@ class OutputMemory:
                 self._relieve(now_ms)
 
     def release(self, reader: Reader) -> None:
-        """Count no more of a reader: it has taken everything, or is gone."""
+        """Stop counting a reader that has read everything or is gone."""
         holding = self._readers.pop(reader, None)
         if holding is not None:
             self.used -= holding.bytes
@@ -188,5 +188,5 @@ class OutputMemory:
 
 
 def weight(holding: Holding) -> int:
-    """What a reader keeps in memory, alone or with others."""
+    """The memory that a reader keeps in use, alone or with others."""
     return holding.bytes + sum(len(body) for body, _, _ in holding.shared)

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 
-#: Tells the kernel that more data follows at once, so that a header is not sent in a packet of its own.
+#: Tells the kernel that more data follows immediately, so that a header is not sent in a packet of its own.
 MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 #: Tells the kernel to fail rather than wait for a disk; macOS has no equivalent.
 RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
@@ -21,7 +21,7 @@ _probing = bool(RWF_NOWAIT)
 def is_cached(fd: int, position: int, count: int) -> bool:
     """Return whether these bytes of a file can probably be read without waiting for a disk.
 
-    Shape: checks one page in each 128 KiB, and the last. True if the system offers no way to tell.
+    Shape: checks one page in each 128 KiB, and the last. True if the system cannot tell.
     """
     global _probing
     if not _probing:

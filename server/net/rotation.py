@@ -1,9 +1,8 @@
-"""How many requests one turn of the loop takes up, when many connections send many at once.
+"""Limits the requests that one turn of the loop handles, when many connections send many at once.
 
-A connection has up to `max_batch` of its requests handled in one turn. Once all connections together have had
-`TURN_REQUESTS`, each of the others has one, so that whoever sends single requests is served in the turn in
-which they arrive. Connections with more requests than that wait in rotation. A request that comes alone
-costs nothing here.
+Up to `max_batch` requests of a connection are handled in one turn. Once all connections together have reached
+`TURN_REQUESTS`, each of the others gets one, so that clients that send single requests are served in the turn in which
+these arrive. Connections with more requests wait in rotation. A request that arrives alone costs nothing here.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Rotation:
             self._schedule()
 
     def wait(self, go_on: Callable[[], object]) -> None:
-        """Call `go_on` in one of the next turns, after those that wait already."""
+        """Call `go_on` in one of the next turns, after the connections that are waiting already."""
         self._waiting.append(go_on)
         if not self._scheduled:
             self._schedule()
@@ -48,7 +47,7 @@ class Rotation:
         asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Begin a turn: let those who wait go on, as far as it allows."""
+        """Begin a turn: let waiting connections continue, as far as its limit allows."""
         self._scheduled = False
         self.taken = 0
         waiting = self._waiting

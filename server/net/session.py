@@ -1,12 +1,12 @@
 """Drives one connection: requests from its transport to the dispatcher, replies back in order.
 
-Requests are taken up one at a time. The next one waits while a request without `overlap` has no reply yet,
-while too many replies are missing or held up by an earlier one, while the peer does not read its replies, until
-the other connections have had their turn (`rotation.py`), or while its client is throttled: a reply that says so is
-sent at once, and nothing is read before that time is over (KIP-219).
-What the peer sends meanwhile stays in the kernel, except for what was received together with the last request.
-Requests that were received before the peer ended its stream are still taken up in their turn, as Apache Kafka does
-(Selector.maybeReadFromClosingChannel): a producer with acks=0 waits for nothing before it leaves.
+Requests are processed one at a time. The next one waits in these cases: a request without `overlap` has no reply yet;
+too many replies are missing or wait behind an earlier one; the peer does not read its replies; the other connections
+have not had their turn (`rotation.py`); or the client is throttled. In the last case the reply is sent immediately, and
+nothing is read until the throttle time is over (KIP-219).
+Data that the peer sends in the meantime stays in the kernel, except for data received together with the last request.
+Requests that were received before the peer closed its stream are still processed in their turn, as in Apache Kafka
+(Selector.maybeReadFromClosingChannel): a producer with acks=0 waits for nothing before it disconnects.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Session:
         self._end()
 
     def _take_up_rest(self) -> None:
-        """Take up what was received before the peer left, as soon as it may start; replies are dropped."""
+        """Process the requests received before the peer left, as soon as they may start; replies are dropped."""
         self._left = True
         waiting = list(self._pending)
         self._give_up_waits()
@@ -260,13 +260,13 @@ class Session:
         self._connection.frames.max_frame_bytes = limit
 
     def expect_tokens(self, bare: bool) -> None:
-        """Say whether bare SASL tokens come next, instead of requests."""
+        """Say whether bare SASL tokens follow, instead of requests."""
         self._connection.expect_tokens(bare)
 
     def _process(self, taken: int = 0) -> None:  # noqa: C901 - on the path of each request
-        """Take up requests that have arrived, as far as they may start, and send what is ready.
+        """Process requests that have arrived, as far as they may start, and send replies that are ready.
 
-        Shape: so many of this turn were `taken` up before.
+        Shape: `taken` is the number of requests that this turn has processed before.
         """
         connection = self._connection
         frames = connection.frames
@@ -341,7 +341,7 @@ class Session:
                 self._hold(output)
 
     def _hold(self, output: Sequence[Part]) -> None:
-        """Count what the peer has not read, and take up no more requests if it is too much."""
+        """Count unread output, and accept no more requests if there is too much."""
         self._held = self._output.hold(self, output)
         unsent = self.transport.unsent_bytes
         if unsent > self._limits.max_unsent_bytes or (unsent and self._output.pressed):
@@ -351,7 +351,7 @@ class Session:
         self._go_on(WAITS_FOR_TURN)
 
     def throttle(self, throttle_ms: int) -> None:
-        """Take up no more requests for so long; longer, if the client is throttled for longer already."""
+        """Accept no more requests for the given time; longer, if the client is already throttled for longer."""
         if self.closed:
             return
         loop = asyncio.get_running_loop()
@@ -379,11 +379,11 @@ class Session:
                 else:
                     self.transport.resume_reading()
 
-    # -- replies that come later
+    # -- delayed replies
 
     def _wait_for(self, request: RequestReceived, later: Later[Any]) -> None:
         future = later.awaitable
-        if not isinstance(future, asyncio.Future):  # ensure_future asks the same in three calls
+        if not isinstance(future, asyncio.Future):  # equivalent to ensure_future, with fewer calls
             future = asyncio.ensure_future(future)
         if future.done():
             self._finish(request, later, future)
@@ -402,7 +402,7 @@ class Session:
             self._pending.pop(later, None)
             if self.closed or (self._left and later.on_disconnect is not None):
                 if not future.cancelled():
-                    future.exception()  # marks it as retrieved; there is nobody to tell
+                    future.exception()  # marks the exception as retrieved; there is no receiver
                 return
             if later.overlap:
                 self._overlapping -= 1
@@ -447,7 +447,7 @@ class Session:
     # -- the end
 
     def _broken(self, error: WireError) -> None:
-        """The peer does not speak the protocol: say what it seems to speak, and close."""
+        """The peer does not speak the protocol: log what it seems to speak, and close."""
         if error.path == FRAME_SIZE:
             beginning = self._connection.frames.beginning
             first = beginning[:SHOWN_BYTES]
@@ -482,7 +482,7 @@ class Session:
         self._end()
 
     def finish(self) -> None:
-        """Take up no more requests, and close when the replies that are ready have been sent."""
+        """Accept no more requests, and close when the replies that are ready have been sent."""
         if not self.closed:
             self._waits |= ENDS
             self.transport.close_when_sent()
@@ -509,7 +509,7 @@ class Session:
         self._on_closed(self)
 
     def _give_up_waits(self) -> None:
-        """Tell those whose replies nobody waits for any more."""
+        """Notify the handlers whose replies are no longer wanted."""
         pending, self._pending = self._pending, {}
         for each in pending:
             if each.on_disconnect is not None:
@@ -521,9 +521,10 @@ class Session:
     # -- housekeeping
 
     def check_idle(self, now_ms: int) -> None:
-        """Close if nothing was sent or received for `connections.max.idle.ms`, or if its peer reads too slowly.
+        """Close if nothing was sent or received for `connections.max.idle.ms`, or if the peer reads too slowly.
 
-        Too slowly is if a segment was removed meanwhile (`file.delete.delay.ms`), as with Apache Kafka.
+        A peer reads too slowly if the segment being sent was removed in the meantime (`file.delete.delay.ms`), as in
+        Apache Kafka.
         """
         if self.transport.unsent_bytes and self.transport.holds_removed_file():
             self.close("has not read records before they were deleted", "deleted")

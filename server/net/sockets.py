@@ -141,7 +141,7 @@ class SocketAcceptor:
                 platform.tune(accepted, limits.send_buffer_bytes, limits.receive_buffer_bytes)
                 local = accepted.getsockname()
                 transport = self._network.accepted(accepted, self._endpoint)
-            except OSError:  # the peer has gone meanwhile
+            except OSError:  # the peer has disconnected in the meantime
                 accepted.close()
                 continue
             owner.accepted(

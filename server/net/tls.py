@@ -1,7 +1,7 @@
-"""The TLS of a broker's listeners: certificates in use, connections with them, and new ones without a restart.
+"""The TLS of a broker's listeners: certificates in use, connections with them, and reloading without a restart.
 
-Files are looked at every few seconds; SIGHUP and a change of a listener's configs have them read at once. What cannot
-be used is refused with a line in the log, and the listener goes on with what it has. A connection keeps the
+Files are checked every few seconds; SIGHUP and a change of a listener's configs trigger an immediate check. New files
+that cannot be used are refused with a log line, and the listener keeps the old ones. A connection keeps the
 certificates that it began with.
 """
 
@@ -38,7 +38,7 @@ ENDS_SOON = timedelta(days=14)
 
 FILES = ("ssl.keystore.location", "ssl.truststore.location")
 
-#: What tells that a file has changed: of each file, inode, time of change and size; None if it is not there.
+#: The fingerprint of each file: inode, time of change and size; None if it does not exist.
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -52,7 +52,10 @@ class TlsListener:
         self.credentials = self.load(config)
 
     def load(self, config: BrokerConfig) -> Credentials:
-        """Read what the settings name; it may wait for the disk. Errors: ConfigError."""
+        """Read the files that the settings name; may wait for the disk.
+
+        Errors: ConfigError.
+        """
         settings = config.listener(self.name)
         return load_credentials(
             settings, lambda path: Path(path).read_bytes(), login=self.has_login

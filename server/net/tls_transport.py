@@ -31,7 +31,7 @@ from .transport import BUFFERS, SHOWN_BYTES, SocketTransport, TlsError, close_sl
 if TYPE_CHECKING:
     from .transport import Receiver, StoredSlice, Threads
 
-#: What OpenSSL encrypts at a time.
+#: How many bytes OpenSSL encrypts at a time.
 RECORD_BYTES = 16 * 1024
 #: How much of a stored slice is in memory while it is encrypted.
 SLICE_BYTES = 64 * 1024
@@ -54,7 +54,7 @@ ENDED = OSError("the end of the stream")
 
 #: The first byte of a TLS record with a handshake message.
 HANDSHAKE_RECORD = 0x16
-#: In words: OpenSSL's names for what went wrong in a handshake.
+#: OpenSSL's reasons for a failed handshake, in words.
 REASONS = {
     "NO_SHARED_CIPHER": "no cipher suite is allowed on both sides",
     "UNSUPPORTED_PROTOCOL": "no version of TLS is allowed on both sides (ssl.enabled.protocols)",
@@ -70,7 +70,7 @@ REASONS = {
 
 
 class Handshakes:
-    """Bounds what the handshakes of a broker take of one turn of the loop."""
+    """Bounds the time that all handshakes of a broker take in one turn of the loop."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -79,7 +79,7 @@ class Handshakes:
         self._scheduled = False
 
     def enter(self, step: Callable[[], None]) -> None:
-        """Take one step of a handshake now, or in one of the next turns, behind those that wait already."""
+        """Perform a step of a handshake now, or in one of the next turns, behind those that are waiting already."""
         if not self._scheduled:
             self._begin()
         if not self._waiting and self._now_s() < self._end_s:
@@ -113,7 +113,7 @@ class Records:
         return TURN_RECORDS if self._left > 0 else FEW_RECORDS
 
     def took(self, count: int) -> None:
-        """Note that a connection has decrypted so many."""
+        """Count the records that a connection has decrypted."""
         if count > FEW_RECORDS:
             self._left -= count
             if not self._scheduled:
@@ -128,8 +128,8 @@ class Records:
 class TlsTransport(SocketTransport):
     """A connected, non-blocking TCP socket with TLS.
 
-    Shape: `identify` names the owner of the peer's certificate when the handshake is complete; None if the
-    receiver is not to be told. As a server, the handshake is part of `start`; as a client, call `secure` first.
+    Shape: `identify` receives the owner of the peer's certificate when the handshake is complete; None if the receiver
+    does not need it. As a server, the handshake is part of `start`; as a client, call `secure` first.
     """
 
     __slots__ = (
@@ -230,7 +230,7 @@ class TlsTransport(SocketTransport):
 
     def _step(self) -> None:
         """Go on with the handshake."""
-        if self.closed or self._is_secured:  # by whoever waited for it and has given up
+        if self.closed or self._is_secured:  # by a waiter that has given up
             return
         try:
             self._tls.do_handshake()
@@ -302,7 +302,7 @@ class TlsTransport(SocketTransport):
             self._loop.remove_reader(self._fd)
 
     def _read_soon(self) -> None:
-        """Read what OpenSSL holds, of which the loop does not know."""
+        """Read data that OpenSSL holds, which the loop does not see."""
         if not self._read_scheduled:
             self._read_scheduled = True
             self._loop.call_soon(self._read_on)
@@ -348,7 +348,8 @@ class TlsTransport(SocketTransport):
             self._read_soon()
 
     def _fill(self, buffer: memoryview, most: int, records: int) -> tuple[int, int, OSError | None]:
-        """Decrypt bytes of so many records into a buffer; how many bytes, of how many records, and why there are no more.
+        """Decrypt at most the given number of records into a buffer; return the bytes, the records, and why there are
+        no more.
 
         Shape: the reason is WAITS, ENDED or an error; None if there may be more.
         """
@@ -378,7 +379,7 @@ class TlsTransport(SocketTransport):
         return count, taken, None
 
     def _no_buffer(self) -> None:
-        """Stop reading, if there is something to read; one byte tells that the peer has not gone."""
+        """Stop reading if there is data; one byte shows that the peer has not disconnected."""
         if not self._peeked:
             one = bytearray(1)
             count, _, stop = self._fill(memoryview(one), 1, 1)
@@ -392,7 +393,7 @@ class TlsTransport(SocketTransport):
     # -- out
 
     def send(self, parts: Sequence[Any]) -> None:
-        """Send buffers and stored slices in order; queue what the kernel does not take now.
+        """Send buffers and stored slices in order; queue what the kernel does not accept now.
 
         Shape: buffers must not change afterwards; slices are closed once sent.
         """
@@ -445,7 +446,7 @@ class TlsTransport(SocketTransport):
     def _gather(self) -> None:
         """Join small pieces at the head of the queue to one record.
 
-        Shape: what OpenSSL was given and could not send stays at the head, as it demands.
+        Shape: a piece that OpenSSL was given and could not send stays at the head, as OpenSSL requires.
         """
         queue = self._queue
         total = number = 0
@@ -465,7 +466,7 @@ class TlsTransport(SocketTransport):
             queue[:number] = [b"".join(queue[:number])]
 
     def _read_slice(self, number: int, most: int) -> bool:
-        """Put the next bytes of the first stored slice into the queue; return whether they are at hand."""
+        """Put the next bytes of the first stored slice into the queue; return whether they are in memory."""
         part: StoredSlice = self._queue[number]
         count = min(len(part) - self._slice_sent, most)
         if count:
@@ -478,7 +479,7 @@ class TlsTransport(SocketTransport):
         return True
 
     def _put(self, number: int, data: bytearray) -> None:
-        """Put what was read of the first stored slice before it, or in its place if that is all."""
+        """Insert bytes read from the first stored slice before it, or replace it if it is complete."""
         part: StoredSlice = self._queue[number]
         self._slice_sent += len(data)
         self._slice_bytes -= len(data)
@@ -493,7 +494,7 @@ class TlsTransport(SocketTransport):
         return self._read_slice(number, SLICE_BYTES)
 
     def _send_slice(self, head: StoredSlice) -> int:
-        """Have a thread read it: what is in the page cache has been read already."""
+        """Have a thread read the slice: its cached part has been read already."""
         self._fault(head, platform.read_file, min(len(head) - self._slice_sent, SLICE_BYTES))
         return -1
 
@@ -503,7 +504,7 @@ class TlsTransport(SocketTransport):
     # -- end
 
     def close(self) -> None:
-        """Close now, after telling the peer that this is the end; what was not sent is dropped."""
+        """Close now, after sending the end of the stream; unsent data is dropped."""
         if self.closed:
             return
         self._end_timer()
@@ -526,7 +527,7 @@ class TlsTransport(SocketTransport):
 
 
 def explain(error: Exception) -> str:
-    """What went wrong in TLS, in words."""
+    """Describe a TLS error in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError):

@@ -36,8 +36,7 @@ READS_IN_TURN = 4
 #: The memory of a queued buffer besides its bytes.
 BUFFER_OVERHEAD = 64
 
-#: How many bytes are logged of a stream that is not what it should be: those of Kafka's length. What follows may be a
-#: password.
+#: How many bytes are logged of an invalid stream, as in Kafka. The bytes that follow may be a password.
 SHOWN_BYTES = 4
 #: How many stored slices that wait to be sent are looked at, for whether their files were removed.
 SLICES_SEEN = 100
@@ -79,11 +78,14 @@ class Receiver(Protocol):
         ...
 
     def secured(self, principal: str) -> None:
-        """The peer has proved who it is, or that it does not say (TLS); called before any bytes are received."""
+        """The peer has proved its identity, or chosen not to (TLS); called before any bytes are received."""
         ...
 
     def lost(self, error: OSError | None) -> None:
-        """The connection is gone: None after the peer's end of stream, or if it is reset while it is read. Called once."""
+        """The connection is gone; called once.
+
+        Shape: `error` is None after the peer's end of stream, or if the connection is reset while it is read.
+        """
         ...
 
 
@@ -106,7 +108,7 @@ class TlsError(OSError):
 class Transport(Protocol):
     """A stream of bytes with a peer."""
 
-    #: Bytes given to `send` that the kernel has not taken.
+    #: Bytes given to `send` that the kernel has not accepted.
     unsent_bytes: int
     #: Bytes that the kernel has taken of those which it did not take at once.
     taken_bytes: int
@@ -263,7 +265,7 @@ class SocketTransport:
     # -- out
 
     def send(self, parts: Sequence[Any]) -> None:
-        """Send buffers and stored slices in order; queue what the kernel does not take now.
+        """Send buffers and stored slices in order; queue what the kernel does not accept now.
 
         Shape: buffers must not change afterwards; slices are closed once sent.
         """
@@ -320,9 +322,9 @@ class SocketTransport:
             self._loop.add_writer(self._fd, self._writable)
 
     def _flush(self, *, waited: bool = False) -> None:
-        """Send until the queue is empty, the kernel takes no more, or this connection's turn is over.
+        """Send until the queue is empty, the kernel accepts no more, or this connection's turn is over.
 
-        Shape: for a peer that was `waited` for, a slice that was not taken whole means that there is no room, as a rule.
+        Shape: if the peer was `waited` for, a partially sent slice usually means that there is no room.
         """
         if self._faulting:
             return
@@ -432,9 +434,9 @@ class SocketTransport:
         return sent
 
     def _fault(self, head: StoredSlice, read: Callable[[int, int, int], Any], count: int) -> None:
-        """Have a thread read what is not in the page cache, then continue sending.
+        """Have a thread read data that is not in the page cache, then continue sending.
 
-        Shape: `read` takes a descriptor, a position and a number of bytes; what it returns goes to `_faulted`.
+        Shape: `read` takes a descriptor, a position and a number of bytes; its result goes to `_faulted`.
         """
         self._faulting = True
         position = head.position + self._slice_sent
@@ -469,7 +471,7 @@ class SocketTransport:
             self._lost(None)
 
     def close(self) -> None:
-        """Close now; what was not sent is dropped."""
+        """Close now; unsent data is dropped."""
         if self.closed:
             return
         self.closed = True

@@ -1,4 +1,4 @@
-"""python -m tests.soak DIRECTORY: a run whose history is kept; without kills, check one that was kept."""
+"""python -m tests.soak DIRECTORY: run with kills and keep the history, or, without kills, check a kept history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all clients under load share: a thread, a rate, a history, and a patient producer or consumer."""
+"""The common parts of all clients under load: a thread, a rate, a history, and a patient producer or consumer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClientFailed(Exception):
 
 
 class NoAnswer(ClientFailed):
-    """What was sent is neither acknowledged nor refused."""
+    """Raised if a request was neither acknowledged nor refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,20 @@ class Phase:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note_acknowledged(self, parts: list[list[Any]]) -> None:
-        """Record what is certainly in the log."""
+        """Record that offsets are certainly in the log."""
         with self._lock:
             for kind, tp, *rest in parts:
                 if kind == "send" and rest[1] is not None:
                     self.acknowledged[tp] = max(rest[1], self.acknowledged.get(tp, -1))
 
     def note_passed(self, group: str, parts: list[list[Any]]) -> None:
-        """Record what a group got."""
+        """Record offsets that a group has read."""
         with self._lock:
             for tp, offset in ((part[1], part[2][-1][0]) for part in parts if part[0] == "poll"):
                 self.passed[group, tp] = max(offset, self.passed.get((group, tp), -1))
 
     def note_delivered(self, group: str, records: list[tuple[str, int]]) -> None:
-        """Record what a share group is not done with after all."""
+        """Record that a share group has unsettled records again."""
         with self._lock:
             for tp, offset in records:
                 self.settled.setdefault((group, tp), set()).discard(offset)
@@ -96,7 +96,7 @@ class Phase:
                     self.passed[group, tp] = offset - 1
 
     def note_settled(self, group: str, records: list[tuple[str, int]]) -> None:
-        """Record what a share group is done with."""
+        """Record that a share group has settled records."""
         with self._lock:
             for tp, offset in records:
                 done = self.settled.setdefault((group, tp), set())
@@ -152,12 +152,12 @@ class Client(threading.Thread, ABC):
             self.recorder.close()
 
     def new_value(self) -> str:
-        """Return a value nobody sent before."""
+        """Return a value that was never sent before."""
         self._sent += 1
         return f"{self.name}.{self._sent}"
 
     def new_sends(self, topic: str, most: int) -> list[list[Any]]:
-        """Return up to so many sends to random partitions, as the history has them."""
+        """Return up to `most` sends to random partitions, in the form of the history."""
         return [
             ["send", f"{topic}-{self.choice.randrange(self.place.partitions)}", value, None]
             for value in (self.new_value() for _ in range(self.choice.randint(1, most)))
@@ -183,7 +183,7 @@ class Client(threading.Thread, ABC):
         )
 
     def consumer(self, group: str, isolation: str = READ_COMMITTED, **settings: Any) -> Consumer:
-        """Return a consumer that commits only when told to."""
+        """Return a consumer that commits only on request."""
         return Consumer(
             {
                 "bootstrap.servers": self.place.bootstrap,
@@ -200,7 +200,7 @@ class Client(threading.Thread, ABC):
         )
 
     def member(self, group: str, isolation: str = READ_COMMITTED, **classic: Any) -> Consumer:
-        """Return a group's consumer, of either protocol if the plan has both; `classic` is what only that one knows."""
+        """Return a group's consumer, of either protocol if the plan has both; `classic` applies to the classic one."""
         self.is_fenced = False
         if self.place.both_protocols and self.choice.random() < 0.5:
             return self.consumer(
@@ -215,8 +215,11 @@ class Client(threading.Thread, ABC):
         )
 
     def _note_fence(self, error: KafkaError) -> None:
-        """Note that the group became a classic one, as in Apache Kafka, because the sessions of all members of the other
-        protocol ended, which is the end of a consumer of librdkafka (GROUP_ID_NOT_FOUND)."""
+        """Note that the group was downgraded to a classic one, as in Apache Kafka.
+
+        The sessions of all members of the other protocol had ended, which ends a consumer of librdkafka
+        (GROUP_ID_NOT_FOUND).
+        """
         if error.code() == KafkaError._FATAL or error.fatal():
             self.is_fenced = True
 
@@ -253,10 +256,10 @@ class Client(threading.Thread, ABC):
         return errors
 
     def polled(self, messages: Iterable[Message]) -> list[list[Any]]:
-        """Return what was polled as the history has it.
+        """Return the polled records in the form of the history.
 
-        Shape: neighbours of one partition together. Errors: ClientFailed for an error that is not
-        about a broker being away.
+        Shape: adjacent records of one partition are grouped. Errors: ClientFailed for an error that an unavailable
+        broker does not explain.
         """
         parts: list[list[Any]] = []
         for message in messages:
@@ -295,10 +298,10 @@ class Client(threading.Thread, ABC):
         consumer.subscribe(topics, on_assign=given, on_revoke=taken, on_lost=taken)
 
     def gather(self, consumer: Consumer, most: int, timeout_s: float, **whose: str) -> list[Any]:
-        """Poll up to so many records, write them down and return them as the history has them.
+        """Poll up to the given number of records, record them, and return them in the form of the history.
 
-        One by one, since a rebalance may come between any two: what was polled before it is written
-        down before it and not returned, for others may have those partitions now.
+        One by one, because a rebalance may happen between any two: the records polled before it are recorded before it
+        and not returned, because other members may own those partitions now.
         """
         self._whose = whose
         self._began = time.monotonic_ns()
@@ -333,7 +336,7 @@ def at(partitions: Iterable[TopicPartition], offset: int | None = None) -> list[
 
 
 def positions(parts: list[list[Any]]) -> list[TopicPartition]:
-    """Return where what was polled ends, partition by partition."""
+    """Return the end of the polled records in each partition."""
     ends = {part[1]: part[2][-1][0] + 1 for part in parts}
     return [
         TopicPartition(tp.rpartition("-")[0], int(tp.rpartition("-")[2]), offset)

@@ -53,7 +53,7 @@ class Killable(Protocol):
         """Start, and return when requests are served; BrokerFailed when the process ends before."""
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL) and wait until it is gone."""
+        """Kill the process (SIGKILL) and wait until it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ def run(
 ) -> Outcome:
     """Put running brokers under load, kill them as planned, and check what the clients saw.
 
-    Shape: another nemesis than the one that kills at random may be given. Errors: ClientFailed for
-    a client that met what no kill explains, or comes to no end.
+    Shape: `nemesis` may replace the one that kills at random. Errors: ClientFailed for a client with an error that no
+    kill explains, or that does not end.
     """
     began = time.monotonic()
     plan.say(f"{plan.kills} kills with seed {plan.seed}, histories in {plan.directory}")
@@ -276,7 +276,10 @@ def _wait_for_first_records(clients: Sequence[Client]) -> None:
 
 
 def _look_after(clients: Sequence[Client], patience_s: float = 180.0, since: float = 0.0) -> None:
-    """Assert that something comes to every client. Shape: what was before `since` does not count."""
+    """Assert that every client makes progress.
+
+    Shape: progress before `since` does not count.
+    """
     for client in clients:
         if client.failure is not None:
             raise client.failure
@@ -363,14 +366,14 @@ class Nemesis:
         self.recorder.close()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, checking the clients meanwhile."""
+        """Wait, checking the clients in the meantime."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             _look_after(self.clients, since=self.started)
             time.sleep(min(0.2, max(0.0, until - time.monotonic())))
 
     def _feed(self) -> None:
-        """Let time pass until something has come to everybody lately."""
+        """Wait until every client has made progress recently."""
         told = False
         while hungry := [
             client.name

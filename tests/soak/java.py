@@ -18,7 +18,7 @@ _RECONNECT = {"reconnect.backoff.ms": "20", "reconnect.backoff.max.ms": "200"}
 
 
 class JavaTool(Client):
-    """A tool in a JVM of its own that prints what happens as JSON, a line each."""
+    """A tool in its own JVM that prints events as JSON, one per line."""
 
     tool: str
 
@@ -66,7 +66,7 @@ class JavaSender(JavaTool):
     tool = "VerifiableProducer"
 
     def work(self) -> None:
-        """Run the tool until it is told to end, and record what was acknowledged."""
+        """Run the tool until told to end, and record what was acknowledged."""
         self.launch(
             *("--throughput", str(int(self.place.rate)), "--value-prefix", str(os.getpid())),
             config={
@@ -109,7 +109,7 @@ class JavaMember(JavaTool):
         self._committing: dict[str, int] = {}
 
     def work(self) -> None:
-        """Run the tool, restart it when it was killed, and record what it reads and commits."""
+        """Run the tool, restart it after it is killed, and record what it reads and commits."""
         while not self.phase.drained.is_set():
             config = {"isolation.level": READ_COMMITTED}
             if self.place.both_protocols and self.choice.random() < 0.5:

@@ -47,7 +47,7 @@ def polls_in_stretches(lines: list[Line], process: str) -> Iterator[tuple[Part, 
 
 
 def resumptions(lines: list[Line], process: str) -> Iterator[Part]:
-    """Yield the first poll after an assignment, where the group had come some way and read on."""
+    """Yield the first poll after an assignment, if the group had made progress and continued reading."""
     assigned: set[tuple[str, str]] = set()
     for line in lines:
         for part in line["value"]:
@@ -73,7 +73,7 @@ def rewritten(lines: list[Line], tp: str, change: Callable[[Record], list[Record
 
 
 def shifted(lines: list[Line], tp: str, since: int, ghost: str | None = None) -> None:
-    """Leave an offset free before a record, or put there what nobody sent."""
+    """Leave an offset free before a record, or put a value there that was never sent."""
 
     def change(record: Record) -> list[Record]:
         offset, value = record
@@ -97,7 +97,7 @@ def unread(lines: list[Line], tp: str, value: str, process: str = "") -> None:
 
 
 def exchanged(lines: list[Line], one: Part, other: Part) -> None:
-    """Let two sends to a partition lie where the other one does, for everybody."""
+    """Swap the offsets of two sends to a partition, for all clients."""
     places = {one[2]: other[3], other[2]: one[3]}
     values = {other[3]: one[2], one[3]: other[2]}
     tp = one[1]
@@ -125,7 +125,7 @@ def lost_write_of_a_transaction(lines: list[Line]) -> None:
 
 
 def half_a_transaction(lines: list[Line]) -> None:
-    """Nobody knows how it ended; one of its records is read as committed and another one is not."""
+    """A transaction with an unknown outcome; one of its records is read as committed and another is not."""
     line, part = _middle(
         (line, part)
         for line, part in sends(lines, "transactions")
@@ -202,7 +202,7 @@ def one_marker_too_many(lines: list[Line]) -> None:
 
 
 def end_offsets(lines: list[Line]) -> None:
-    """A transaction that nobody can end holds the last stable offset back."""
+    """A transaction that cannot be ended holds the last stable offset back."""
     line = next(x for x in lines if x["op"] == "end" and x["isolation"] == "read_committed")
     line["value"][0][2] -= 1
 
@@ -255,7 +255,7 @@ def internal_nonmonotonic_send(lines: list[Line]) -> None:
 
 
 def cycle(lines: list[Line]) -> None:
-    """The first of two transactions reads what the second sends, which has read the first."""
+    """The first of two transactions reads a record of the second, which has read a record of the first."""
     wrote = {part[2]: (line, part) for line, part in sends(lines, "mixed")}
     for line, part in polls(lines, "mixer"):
         mine = [p for p in line["value"] if p[0] == "send"]
@@ -297,7 +297,7 @@ def group_hole(lines: list[Line]) -> None:
 
 
 def shared(lines: list[Line], kind: str, op: str, part: list[Any]) -> None:
-    """Add what a member of a share group has done, after all else."""
+    """Add the actions of a member of a share group, after all others."""
     time = int(lines[-1]["time"])
     lines.append(
         {

@@ -1,4 +1,4 @@
-"""Members of a share group, who accept, release and reject what they get, and write down what was stored of it."""
+"""Members of a share group, which accept, release and reject records, and record which settlements were stored."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..support.wire_shares import (
 )
 from .clients import PATIENCE_S, Client, ClientFailed, Phase, Place
 
-#: These say that nothing was stored; with other errors nobody knows.
+#: Errors that mean that nothing was stored; with other errors the outcome is unknown.
 CERTAINLY_NOT = {ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST}
-#: What was delivered as often as this is released no more: a record is archived after ten deliveries.
+#: A record that was delivered this often is no longer released: it would be archived after ten deliveries.
 MOST_RELEASES = 3
 
 
@@ -66,7 +66,7 @@ class ShareMember(Client):
         try:
             got = member.fetch(node)
         except Unanswered:
-            # It may have been delivered to nobody, and that may have been counted.
+            # It may have been delivered without an answer, which may have been counted.
             self.recorder.note("info", "acquire", [], group=self.group, invoked=began)
             raise
         if not got:
@@ -86,7 +86,7 @@ class ShareMember(Client):
         if self.choice.random() < 0.1:
             time.sleep(self.choice.uniform(0.05, 0.5))
         if self.choice.random() < 0.03:
-            member.drop(node)  # what it has is released
+            member.drop(node)  # its records are released
             return
         self._settle(member, node, got)
 

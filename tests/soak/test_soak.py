@@ -1,9 +1,9 @@
 """Brokers that are killed repeatedly under the load of many clients lose and duplicate nothing.
 
-KWIRE_KILLS=N kills N times, KWIRE_SEED=N chooses and waits as the run with that seed did. Without
-Java, Apache Kafka's own tools are not among the clients. In the long form, and with KWIRE_BOTH_PROTOCOLS=1, members of
-groups join by the classic protocol or by that of KIP-848, so that the group changes its kind. Replicas are moved between
-the broker's log directories, and most kills come while they are. Members of a share group settle each record once.
+KWIRE_KILLS=N kills N times; KWIRE_SEED=N repeats the choices and waits of the run with that seed. Without Java, Apache
+Kafka's own tools are not among the clients. In the long form, and with KWIRE_BOTH_PROTOCOLS=1, members of groups join
+with the classic protocol or with that of KIP-848, so that the groups change their kind. Replicas are moved between the
+broker's log directories, and most kills happen during moves. Members of a share group settle each record once.
 """
 
 from __future__ import annotations

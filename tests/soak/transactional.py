@@ -22,9 +22,8 @@ from .clients import (
     positions,
 )
 
-#: How transactions end, and how often. `abandon`: the producer is gone without a word and one of
-#: the same id comes; `abandon commit`: just after it asked for the commit; `zombie`: it asks after
-#: the other came.
+#: How transactions end, and how often. `abandon`: the producer disappears and one with the same id starts; `abandon
+#: commit`: the same just after it requested the commit; `zombie`: it requests the commit after the other has started.
 FATES = {"commit": 74, "abort": 14, "abandon": 5, "abandon commit": 3, "zombie": 4}
 
 
@@ -90,15 +89,15 @@ class Transactor(Client):
     def _conduct(
         self, producer: Producer, sends: list[list[Any]], parts: list[list[Any]], fate: str
     ) -> tuple[str, int | None]:
-        """Return the outcome, and when the commit was asked for."""
+        """Return the outcome, and when the commit was requested."""
         try:
             producer.begin_transaction()
             whole = not self.send_all(producer, sends, SENDING_S) and self.within(producer, parts)
         except KafkaException:
-            whole = False  # the producer says why when it is asked to abort
+            whole = False  # the producer reports the reason when it is asked to abort
         except NoAnswer:
-            # librdkafka sometimes adds no partition any more after its coordinator has moved: for minutes,
-            # while the cluster serves everybody else. Its successor aborts the transaction.
+            # After its coordinator has moved, librdkafka sometimes stops adding partitions for minutes, while the
+            # cluster serves all others. Its successor aborts the transaction.
             self._replace_producer()
             return "fail", None
         if not whole or fate == "abort":
@@ -149,7 +148,7 @@ class Mixer(Transactor):
         self.consuming.assign(everything)
 
     def within(self, producer: Producer, parts: list[list[Any]]) -> bool:
-        """Read what others committed meanwhile."""
+        """Read records that others have committed in the meantime."""
         parts += self.polled(self.consuming.consume(50, 0.05))
         return True
 

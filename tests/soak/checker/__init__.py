@@ -1,7 +1,6 @@
-"""What is wrong with a history, as Jepsen's analyses of Kafka and Redpanda define it: pure functions.
+"""Finds anomalies in a history, as defined by Jepsen's analyses of Kafka and Redpanda: pure functions.
 
-Source: jepsen.tests.kafka. Added to it: offsets without holes, groups that resume, and transforming
-exactly once.
+Source: jepsen.tests.kafka. In addition: offsets without holes, groups that resume, and exactly-once transforms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts derived once from a history for all checks: where values are, who wrote them, what is visible."""
+"""Facts derived once from a history for all checks: where values are, who wrote them, and what is visible."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .history import READ_COMMITTED, Line, Operation, operations
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What the load was meant to do, if it does not follow from the history.
+    """The intended behaviour of the load, as far as it does not follow from the history.
 
-    Shape: `at_least_once` topics are written without idempotence, so a value may be there again and
-    out of order. `transforms` are (group, topic read, topic written): each record read is written
-    once, its value behind a `<`. `drained`: at the end every group had time to read all there was.
+    Shape: `at_least_once` topics are written without idempotence, so values may be repeated and out of order.
+    `transforms` are (group, source topic, target topic): each record read is written once, with a `<` before its value.
+    `drained`: at the end, every group had time to read everything.
     """
 
     at_least_once: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class PartitionLog:
         self.offsets[value].add(offset)
 
     def visible(self, isolation: str | None) -> list[int]:
-        """Return the offsets a consumer is given, ascending."""
+        """Return the offsets that a consumer can read, ascending."""
         return self.committed if isolation == READ_COMMITTED else self.everything
 
     def between(self, isolation: str | None, after: int, before: int) -> list[int]:
@@ -75,10 +75,10 @@ class Analysis:
         return (operation for operation in self.operations if operation.name in names)
 
     def committed(self, operation: Operation) -> bool:
-        """Tell whether what an operation sent must be visible to read_committed.
+        """Tell whether the records of an operation must be visible to read_committed.
 
-        Nobody knows how an `info` transaction ended, unless a reader of committed records saw some
-        of it: then all of it is committed. Outside a transaction what is in the log is committed.
+        The outcome of an `info` transaction is unknown, unless a read_committed reader saw some of its records: then
+        all of it is committed. Outside a transaction, records in the log are committed.
         """
         if operation.transactional_id is None or operation.outcome == "ok":
             return True
@@ -100,16 +100,15 @@ class Analysis:
                 yield tp, value, offset
 
     def exactly_once(self, tp: str) -> bool:
-        """Tell whether each value is to be in a partition once, in the order of sending."""
+        """Tell whether each value must be in a partition exactly once, in the order of sending."""
         return topic_of(tp) not in self.expectations.at_least_once
 
 
 def analyse(lines: Iterable[Line], expectations: Expectations) -> Analysis:
-    """Return what follows from the lines of all clients, in any order.
+    """Analyse the lines of all clients, in any order.
 
-    Polls are believed whatever came of the transaction they were part of, since what a consumer is
-    given does not depend on it. So are acknowledged offsets of aborted sends: the record lies
-    there, and read_uncommitted shows it.
+    Polls count regardless of the outcome of their transaction, because the records that a consumer gets do not depend
+    on it. Acknowledged offsets of aborted sends count, too: the record is in the log, and read_uncommitted shows it.
     """
     analysis = Analysis(operations(lines), expectations)
     for operation in analysis.operations:

@@ -26,7 +26,7 @@ def group_rewinds(analysis: Analysis) -> Iterator[str]:
 
 
 def group_skips(analysis: Analysis) -> Iterator[str]:
-    """A member was assigned a partition and skipped records that nobody had committed."""
+    """A member was assigned a partition and skipped records for which no offset had been committed."""
     commits = _commits(analysis, certain=False)
     for poll, tp, _, first in _resumptions(analysis):
         assert poll.group is not None

@@ -35,9 +35,9 @@ READ_COMMITTED = "read_committed"
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One operation from its invocation to what came of it.
+    """One operation from its invocation to its outcome.
 
-    Unit: times in nanoseconds. An operation that never completed is `info` and completes never.
+    Unit: times in nanoseconds. An operation that never completed is `info` and has no end.
     """
 
     index: int
@@ -57,14 +57,14 @@ class Operation:
     isolation: str | None = None
 
     def sent(self) -> dict[str, list[tuple[str, int | None]]]:
-        """Return value and offset of what was sent to each partition, in the order of sending."""
+        """Return value and offset of the records sent to each partition, in the order of sending."""
         by_partition: dict[str, list[tuple[str, int | None]]] = {}
         for tp, value, offset in self.sends:
             by_partition.setdefault(tp, []).append((value, offset))
         return by_partition
 
     def polled(self) -> dict[str, list[tuple[int, str]]]:
-        """Return offset and value of what was read of each partition, in the order of reading."""
+        """Return offset and value of the records read from each partition, in the order of reading."""
         by_partition: dict[str, list[tuple[int, str]]] = {}
         for tp, records in self.polls:
             by_partition.setdefault(tp, []).extend(records)
@@ -76,9 +76,9 @@ class Operation:
 
 
 def operations(lines: Iterable[Line]) -> list[Operation]:
-    """Return the operations in the order of their completion, those that never completed last.
+    """Return the operations in the order of their completion, followed by those that never completed.
 
-    Errors: ValueError for a process that invokes while an operation is under way.
+    Errors: ValueError for a process that begins an operation while another is in progress.
     """
     pending: dict[str, Line] = {}
     found: list[Operation] = []
@@ -92,7 +92,7 @@ def operations(lines: Iterable[Line]) -> list[Operation]:
         invocation = pending.get(process)
         if invocation is not None and invocation["op"] == line["op"]:
             del pending[process]
-        else:  # polls and rebalances have no line of their own for the invocation
+        else:  # polls and rebalances have no separate line for the invocation
             invocation = line
         invoked = line.get("invoked", invocation["time"])
         found.append(_operation(len(found), line, invoked, line["time"], line["type"]))

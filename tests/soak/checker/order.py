@@ -1,4 +1,4 @@
-"""The order of records: what a process sends and polls goes forward and skips nothing."""
+"""The order of records: the sends and polls of a process move forward and skip nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .history import Operation
 
 
 def internal_poll_skips(analysis: Analysis) -> Iterator[str]:
-    """Two neighbours in what one poll returned, between which there is more."""
+    """Two adjacent records of one poll with a skipped record in between."""
     for operation, tp, log, offsets in _polls(analysis):
         for before, after in pairwise(offsets):
             left_out = log.between(operation.isolation, before, after)
@@ -20,7 +20,7 @@ def internal_poll_skips(analysis: Analysis) -> Iterator[str]:
 
 
 def internal_nonmonotonic_polls(analysis: Analysis) -> Iterator[str]:
-    """Two neighbours in what one poll returned, of which the second lies before the first."""
+    """Two adjacent records of one poll, the second of which has the lower offset."""
     for operation, tp, _, offsets in _polls(analysis):
         for before, after in pairwise(offsets):
             if after <= before:
@@ -43,9 +43,9 @@ def nonmonotonic_polls(analysis: Analysis) -> Iterator[str]:
 
 
 def internal_send_skips(analysis: Analysis) -> Iterator[str]:
-    """Two neighbours in what one operation sent, between which there is another record.
+    """Two adjacent records of one send with another record in between.
 
-    Only where one process alone writes: elsewhere, as in transactions, writes of several
+    Only where one process is the sole writer: elsewhere, as in transactions, the writes of several processes
     interleave.
     """
     alone = _written_by_one(analysis)
@@ -58,7 +58,7 @@ def internal_send_skips(analysis: Analysis) -> Iterator[str]:
 
 
 def internal_nonmonotonic_sends(analysis: Analysis) -> Iterator[str]:
-    """Two neighbours in what one operation sent, of which the second lies before the first."""
+    """Two adjacent records of one send, the second of which has the lower offset."""
     for operation, tp, _, offsets in _sends(analysis):
         for before, after in pairwise(offsets):
             if after <= before:

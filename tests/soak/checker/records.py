@@ -38,7 +38,7 @@ def unseen(analysis: Analysis) -> Iterator[str]:
 
 
 def two_values(analysis: Analysis) -> Iterator[str]:
-    """One offset at which clients were given different values."""
+    """One offset with different values for different clients."""
     for tp, log in analysis.logs.items():
         for offset, values in sorted(log.conflicts.items()):
             yield f"{tp}: offset {offset} holds {sorted(values)}"
@@ -123,13 +123,12 @@ def _reads_with_writer(analysis: Analysis) -> Iterator[tuple[Operation, str, str
 
 
 def sparse_offsets(analysis: Analysis) -> Iterator[str]:
-    """An offset that is neither a record nor, as far as can be known, the end of a transaction.
+    """An offset that is neither a record nor possibly the end of a transaction.
 
-    A marker lies behind the last record its transaction has in the partition, and before the first
-    one of the next transaction of the same id. Each transaction leaves one marker in a partition,
-    and one more for each kill (two for each move of leaders) until the next transaction of the id
-    is through: a coordinator that starts again writes the markers again of which it does not know,
-    and one that was not answered, too. Source: TransactionMarkerChannelManager.
+    A marker is behind the last record of its transaction in the partition, and before the first record of the next
+    transaction with the same id. Each transaction leaves one marker in a partition, plus one for each kill (two for
+    each move of leaders) until the id's next transaction completes: a restarted coordinator writes markers again if it
+    does not know that they were written, and so does one that got no answer. Source: TransactionMarkerChannelManager.
     """
     room = _room_for_markers(analysis)
     for tp, log in analysis.logs.items():
@@ -188,7 +187,7 @@ def _known_offsets(analysis: Analysis, operation: Operation) -> dict[str, list[i
 
 
 def end_offsets(analysis: Analysis) -> Iterator[str]:
-    """A partition whose end differs for read_committed after all transactions: one of them hangs."""
+    """A partition whose end differs for read_committed after all transactions: a transaction hangs."""
     ends: dict[str, dict[str | None, int]] = defaultdict(dict)
     for operation in analysis.named("end"):
         for tp, offset in operation.offsets.items():

@@ -1,4 +1,4 @@
-"""Share groups: what is settled stays settled, all records come to somebody, and deliveries are counted right."""
+"""Share groups: settled records stay settled, all records are delivered, and deliveries are counted correctly."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RELEASE = 2
 
 #: A record as a group consumes it: group, partition, offset.
 Key = tuple[str, str, int]
-#: A delivery and how often the record had come then, as the broker counts.
+#: A delivery, and its delivery count according to the broker.
 Delivery = tuple[Operation, int]
 
 
 def share_repeats(analysis: Analysis) -> Iterator[str]:
-    """A record came again after it was accepted or rejected, and that was acknowledged."""
+    """A record was delivered again after it was accepted or rejected, and that was acknowledged."""
     settled = {
         key: min((each for each, kind in found if kind != RELEASE), key=_completed, default=None)
         for key, found in _settled(analysis).items()
@@ -31,7 +31,7 @@ def share_repeats(analysis: Analysis) -> Iterator[str]:
 
 
 def share_losses(analysis: Analysis) -> Iterator[str]:
-    """A record behind the first one that a group got never came to it, although it had time for all."""
+    """A record after the first one that a group got was never delivered, although the group had time for all."""
     if not analysis.expectations.drained:
         return
     offsets: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -45,10 +45,10 @@ def share_losses(analysis: Analysis) -> Iterator[str]:
 
 
 def share_counts(analysis: Analysis) -> Iterator[str]:
-    """The number of a delivery is not higher than before, or higher than there can have been deliveries.
+    """A delivery count is not higher than before, or higher than the possible number of deliveries.
 
-    A delivery that was not stored as released does not count when a broker was killed. Nobody knows what was delivered
-    by a fetch that was not answered, so each such fetch may have been one.
+    A delivery that was not stored as released does not count if a broker was killed. An unanswered fetch may have
+    delivered any record, so each such fetch may count as a delivery.
     """
     lost = [each for each in analysis.named("acquire") if each.outcome == "info"]
     settled = _settled(analysis)
@@ -79,7 +79,7 @@ def _deliveries(analysis: Analysis) -> dict[Key, list[Delivery]]:
 
 
 def _settled(analysis: Analysis) -> dict[Key, list[tuple[Operation, int]]]:
-    """What was certainly stored: operation and type, for each record."""
+    """The settlements that were certainly stored: operation and type, for each record."""
     found: dict[Key, list[tuple[Operation, int]]] = defaultdict(list)
     for operation in analysis.named("settle"):
         assert operation.group is not None

@@ -14,15 +14,13 @@ from .history import READ_COMMITTED, Operation
 
 
 def dependencies(analysis: Analysis, *, all_writes: bool) -> Any:
-    """Return the graph of what must have come before what: operation -> operation, with a reason.
+    """Return the graph of required orderings: operation -> operation, with a reason.
 
-    - wr: one sent what the other's read_committed consumer got;
-    - ww: one sent to a partition what lies directly before what the other sent. Kafka does not
-    isolate writes:
-      records of open transactions interleave, in one order here and in another there. Such edges
-      bind only transactions of one producer, which come after each other, unless `all_writes` asks
-      for all;
-    - order: a process had one through before it began the other.
+    - wr: one sent a record that the other's read_committed consumer got;
+    - ww: one sent the record directly before a record of the other in a partition. Kafka does not isolate writes:
+    records of open transactions interleave, in different orders in different partitions. Such edges bind only
+    transactions of one producer, which are sequential, unless `all_writes` asks for all;
+    - order: a process completed one before it began the other.
     """
     graph = networkx.DiGraph()
     for operation in analysis.named("send", "txn", "poll"):
@@ -61,7 +59,7 @@ def _add_order(analysis: Analysis, graph: Any) -> None:
 
 
 def cycles(analysis: Analysis, *, all_writes: bool = False) -> Iterator[str]:
-    """Operations each of which must have come before the next, and the last before the first."""
+    """Cycles of operations, each of which must precede the next, and the last the first."""
     graph = dependencies(analysis, all_writes=all_writes)
     for component in networkx.strongly_connected_components(graph):
         if len(component) > 1:
@@ -106,7 +104,7 @@ def not_processed(analysis: Analysis) -> Iterator[str]:
 
 
 def _results(analysis: Analysis, source: str, target: str) -> dict[str, list[str]]:
-    """Return what each record of a topic became, as far as it is committed."""
+    """Return the committed output for each record of a topic."""
     results: dict[str, list[str]] = defaultdict(list)
     for tp, log in analysis.logs.items():
         if topic_of(tp) == target:

@@ -48,7 +48,7 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checks found, and how much they checked."""
+    """The findings of the checks, and how much they checked."""
 
     findings: Mapping[str, list[str]]
     counts: Mapping[str, int]
@@ -80,7 +80,7 @@ def check(lines: Iterable[Line], expectations: Expectations) -> Verdict:
 
 
 def counted(analysis: Analysis) -> dict[str, int]:
-    """Return how much there was of each kind."""
+    """Return the number of checked items of each kind."""
     counts: Counter[str] = Counter()
     for operation in analysis.operations:
         if operation.name == "txn":
