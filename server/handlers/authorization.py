@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-#: The error for a client that may not do what it asks for.
+#: The error for a client that lacks the permission for its request.
 DENIED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -48,7 +48,7 @@ DENIED = {
 
 
 class Authorizer(Protocol):
-    """Decides what the principal of a connection may do."""
+    """Decides which operations the principal of a connection may perform."""
 
     def allows(
         self,
@@ -68,7 +68,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """For a broker without `authorizer.class.name`: everybody may do everything."""
+    """For a broker without `authorizer.class.name`: every operation is allowed."""
 
     def allows(
         self,
@@ -102,7 +102,7 @@ class Asking(Protocol):
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool: ...
 
 
-#: Says whether a request may be handled at all: NONE, or the error for the whole response.
+#: Whether a request may be handled: NONE, or the error for the whole response.
 Check = Callable[[Any, Any], ErrorCode]
 
 
@@ -152,7 +152,7 @@ def any_resource(operation: AclOperation, resource_type: ResourceType) -> Check:
 
 
 def any_of(first: Check, *others: Check) -> Check:
-    """The request needs one of these; the first gives the error."""
+    """The request needs one of these permissions; the first one determines the error."""
 
     def check(ctx: Asking, request: object) -> ErrorCode:
         error = first(ctx, request)

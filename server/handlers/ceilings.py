@@ -194,7 +194,7 @@ CEILING_4_3 = Ceiling(
 #: Those of share groups, for clients and between brokers (KIP-932).
 SHARE_GROUP_APIS = (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92)
 
-#: What brokers under 3.9 serve beyond it when there is no Apache Kafka beside them.
+#: Versions beyond the 3.9 ceiling that brokers serve if there is no Apache Kafka in the cluster.
 WITHOUT_OTHERS: Mapping[int, tuple[int, int]] = MappingProxyType(
     {key: CEILING_4_3.ranges[key] for key in (68, 69, *SHARE_GROUP_APIS)}
 )

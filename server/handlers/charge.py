@@ -1,15 +1,15 @@
-"""What a request costs its client, in bytes and in time of the loop."""
+"""The cost of a request, in bytes and in time of the loop."""
 
 from __future__ import annotations
 
 
 class Charge:
-    """What one request has cost its client so far, while anybody has a quota.
+    """The cost of one request so far, while any quota is set.
 
-    Shape: `throttle_ms` is the throttle time of a handler that has found it itself, request quota included;
-    otherwise the gate does. Until `throttled_until_ms`, by the monotonic clock, the client is throttled
-    for changes that it has made in the cluster.
-    Unit: `size` is in bytes; `used_us` is the loop's time, `since_us` since when it goes on to count.
+    Shape: `throttle_ms` is the throttle time of a handler that computes it itself, request quota included; otherwise
+    the gate computes it. Until `throttled_until_ms`, by the monotonic clock, the client is throttled for changes that
+    it has made in the cluster.
+    Unit: `size` is in bytes; `used_us` is the loop's time up to `since_us`, from which it continues to count.
     """
 
     __slots__ = ("since_us", "size", "throttle_ms", "throttled_until_ms", "used_us")

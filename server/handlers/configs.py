@@ -80,10 +80,10 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the"
     " message was sent to an incompatible broker. See the broker logs for more details."
 )
-#: What no path in ZooKeeper ends with. IncrementalAlterConfigs reads a topic's configs there before
-#: it looks for the topic, so that such a name is an invalid config in Apache Kafka.
+#: An ending that no path in ZooKeeper has. IncrementalAlterConfigs reads a topic's configs there before it looks up the
+#: topic, so such a name is an invalid config in Apache Kafka.
 NO_NODE_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-#: What Apache Kafka says with the error when a client may not see or change configs.
+#: Apache Kafka's message for a client that may not read or alter configs.
 DENIAL_TEXTS = {
     acl.ResourceType.TOPIC: "Topic authorization failed.",
     acl.ResourceType.CLUSTER: "Cluster authorization failed.",
@@ -94,7 +94,7 @@ NO_GROUP_NAME = "Group name must not be empty"
 NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
-#: How many topics' configs are asked of the store at a time.
+#: How many topics' configs are read from the store at a time.
 TOPICS_READ_AT_ONCE = 100
 
 
@@ -186,7 +186,7 @@ def _entries(
 ) -> Iterable[ConfigEntry]:
     config, node_id, name = ctx.services.config, ctx.services.node_id, resource.resource_name
     keys = resource.configuration_keys
-    # An empty list asks for everything, as null does: clients of old versions send it.
+    # An empty list selects all keys, as null does: clients of old versions send it.
     wanted = frozenset(keys) if keys else None
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -389,7 +389,10 @@ async def _alter(
 
 
 def _check_type(ctx: RequestContext, resource: AlteredResource) -> None:
-    """Whether resources of this type have configs; asked before permissions are. Errors: Refused."""
+    """Whether resources of this type have configs; checked before permissions.
+
+    Errors: Refused.
+    """
     number = resource.resource_type
     if number not in (CONFIGURED_TYPES_OF_4 if _is_of_4(ctx) else CONFIGURED_TYPES):
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {number}")
@@ -439,7 +442,7 @@ async def _alter_resource(
     def apply(stored: Properties) -> Properties | Awaitable[Properties]:
         if entity[0] != BROKERS:
             return change(stored)
-        # What a listener is to use is read from its files, and passwords take many rounds to be encoded.
+        # A listener's new settings name files that have to be read, and passwords take many rounds to be encoded.
         return ctx.services.executor.in_thread(change, stored)
 
     if validate_only:

@@ -53,7 +53,7 @@ _READ_GROUP = group(AclOperation.READ)
 
 
 def _authorize_heartbeat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ErrorCode:
-    """Where there are no consumer groups, that is the answer, whoever asks."""
+    """Without consumer groups, the answer is the same for all clients."""
     if refusal_of(ctx.services) is not None:
         return ErrorCode.NONE
     return _READ_GROUP(ctx, request)
@@ -68,7 +68,7 @@ HeartbeatAnswer: TypeAlias = (
 def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> HeartbeatAnswer | Steps[HeartbeatAnswer]:
-    """Let a member join, stay or leave, and answer what it is to have."""
+    """Let a member join, stay or leave, and return its assignment."""
     refusal = refusal_of(ctx.services)
     if refusal is not None:
         return refused(refusal)
@@ -80,7 +80,7 @@ def consumer_group_heartbeat(
 def _subscribe(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, names: list[str]
 ) -> Steps[HeartbeatAnswer]:
-    """Do so for a member that names its topics, as it does when it joins, but hardly ever later."""
+    """Handle a member that sends its topics, as when it joins; rare after that."""
     for name in names:
         yield
         if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
@@ -143,7 +143,7 @@ def consumer_group_describe(
 
 
 def _may_see_topics(ctx: RequestContext, row: DescribedGroup) -> Steps[bool]:
-    """Whether the client may know of all topics that members have or are to have."""
+    """Whether the client may see all topics in the members' assignments and targets."""
     names: set[str] = set()
     for member in row.members:
         yield

@@ -1,4 +1,4 @@
-"""What a handler is, what it gets with each request, and what it may return."""
+"""The definition of a handler: its input with each request, and its possible results."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Services:
 
     node_id: int
     cluster_id: str
-    #: Whether clients are given the registered addresses; if not, the address they connected to.
+    #: Whether clients get the registered addresses; if not, the address that they connected to.
     advertises: bool
     #: "3.9" whenever ZooKeeper coordinates, "4.3" with the embedded store.
     ceiling: str
@@ -146,7 +146,7 @@ class Services:
     executor: Executor
     #: Shared by all long work; a coroutine that takes long awaits `turns.pause()` between its steps.
     turns: Turns
-    #: What ApiVersions answers, by API key.
+    #: The content of ApiVersions, by API key.
     api_ranges: Mapping[int, ApiRange]
     #: The current image; call it once in a request and keep the value.
     metadata: Callable[[], MetadataImage]
@@ -440,7 +440,7 @@ class Handler(Generic[RequestT]):
         return f"<handler {self.name} {self.min_version}-{self.max_version}>"
 
 
-#: A handler that takes no more steps than this makes a response that can be encoded at once.
+#: A handler that takes no more steps than this makes a response that can be encoded immediately.
 SHORT_STEPS = 8
 
 

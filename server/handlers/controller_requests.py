@@ -41,7 +41,7 @@ from .registry import handles
 def controlled_shutdown(
     ctx: RequestContext, request: ControlledShutdownRequest
 ) -> Later[ControlledShutdownResponse]:
-    """Move leaderships away from the broker that asks."""
+    """Move leaderships away from the broker that sends the request."""
     return ctx.later(
         ctx.services.controller.controlled_shutdown(request.broker_id, request.broker_epoch),
         _shut_down,

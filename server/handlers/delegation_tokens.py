@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def may_ask(ctx: RequestContext) -> bool:
-    """Whether the client has proved who it is, and not by a token. Source: KafkaApis.allowTokenRequests."""
+    """Whether the client has authenticated, and not with a token. Source: KafkaApis.allowTokenRequests."""
     client = ctx.connection
     if client.by_token or client.security_protocol == "PLAINTEXT":
         return False
@@ -53,7 +53,7 @@ def may_ask(ctx: RequestContext) -> bool:
 
 
 def refusal_of(ctx: RequestContext) -> ErrorCode:
-    """The error for a client that may not ask, or a broker without tokens; NONE otherwise."""
+    """The error for a client that may not send such requests, or a broker without tokens; NONE otherwise."""
     if not may_ask(ctx):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     if ctx.services.tokens is None:
@@ -181,7 +181,7 @@ def may_see(ctx: RequestContext, info: TokenInfo) -> bool:
 
 
 def row_of(info: TokenInfo, hmac: bytes, version: int) -> DescribedDelegationToken:
-    """A token as DescribeDelegationToken shows it; who has asked for it, from version 3 on."""
+    """A token in the form of DescribeDelegationToken; since version 3, with its requester."""
     owner_type, _, owner_name = info.owner.partition(":")
     requester_type, _, requester_name = (info.requester if version >= 3 else "").partition(":")
     return DescribedDelegationToken(

@@ -1,7 +1,7 @@
 """The log of denied requests, in Apache Kafka's words and under the name of its logger.
 
-Only so many lines are written for each client address and principal; a later line says how many were left out. What is
-allowed is not logged. Source: AclAuthorizer.logAuditMessage.
+The number of lines for each client address and principal is limited; a later line gives the number of suppressed lines.
+Allowed requests are not logged. Source: AclAuthorizer.logAuditMessage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_SHOWN = 256
 
 
 class Denials:
-    """Writes a line for what a client may not do."""
+    """Writes a line for each denied operation of a client."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._limiter = LineLimiter(logger, monotonic_ms)
@@ -58,6 +58,6 @@ def _words(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name on one line, whatever a client sends."""
+    """A name on one line, even if a client sent line breaks."""
     text = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
     return text if text.isprintable() else repr(text)

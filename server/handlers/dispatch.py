@@ -1,16 +1,15 @@
 """From a received request to its reply: admit, decode, handle, observe, reply.
 
-A handler whose work grows with the request, or with what is stored, is a generator function: it yields
-(nothing) between rows, and returns what any handler returns. The dispatcher steps it at once for as long as
-a slice lasts, which is all that most requests need. What is left goes on in turns (`server/turns.py`), with
-other requests in between, and its answer is encoded in turns too. Meanwhile the connection's next request
-waits, whatever the handler says of `overlap`. A generator is closed where it stands when its connection ends,
-so each step has to leave everything in order. The `finish` of a Later may be a generator function as well.
+A handler whose work grows with the request, or with what is stored, is a generator function: it yields (nothing)
+between rows, and returns what any handler returns. The dispatcher steps it immediately for as long as a slice lasts,
+which suffices for most requests. The remaining steps run in turns (`server/turns.py`), with other requests in between,
+and the answer is encoded in turns, too. During that time the connection's next request waits, regardless of the
+handler's `overlap`. A generator is closed between steps when its connection ends, so each step has to leave everything
+in a consistent state. The `finish` of a Later may be a generator function as well.
 
-Errors are of three kinds, never mixed: an error code in a response is the handler's business; a
-request that cannot be decoded, or that is not served, closes the connection with one log line;
-anything else is a bug of ours, logged with its traceback and answered UNKNOWN_SERVER_ERROR where
-the API allows it.
+Errors are of three kinds, which are never mixed: an error code in a response is the handler's business; a request that
+cannot be decoded, or that is not served, closes the connection with one log line; anything else is a bug, logged with
+its traceback and answered with UNKNOWN_SERVER_ERROR where the API allows it.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ API_VERSIONS = int(ApiKey.API_VERSIONS)
 PRODUCE = int(ApiKey.PRODUCE)
 NOTHING: Sequence[Part] = ()
 
-#: The setting that bounds what a request takes in memory.
+#: The setting that bounds the memory of a decoded request.
 MAX_DECODED_BYTES = "kwire.request.decoded.max.bytes"
 
 #: A string holds 32767 bytes, and a character takes up to four.
@@ -83,8 +82,8 @@ class RequestDispatcher:
         self._observer = observer
         self._quotas = quotas
         if native.form() != "native" or not (observer is None or observer.counts_rows):
-            # What is logged by request, or counted in other ways, is left to `dispatch`. A bound method in place of
-            # None would keep the broker's open files until a collection of garbage.
+            # `dispatch` handles requests that are logged or counted in other ways. A bound method instead of None would
+            # keep the broker's open files until a garbage collection.
             self.at_once = None  # type: ignore[assignment,method-assign]
 
     def dispatch(  # noqa: C901 - on the path of each request, which a further call would make longer
@@ -134,7 +133,7 @@ class RequestDispatcher:
                     handler.request_class, request.frame, version, request.body_offset
                 )
                 if message is None:
-                    # A view of its own keeps the frame while the session lets go of it.
+                    # A separate view keeps the frame alive while the session releases it.
                     steps = self._decode_in_turns(ctx, request.frame[:], request.body_offset)
                     return self._in_turns(ctx, steps, can_wait=True)
                 # Handle, if authorized.
@@ -238,7 +237,7 @@ class RequestDispatcher:
     def _in_turns(
         self, ctx: RequestContext, steps: Steps, *, can_wait: bool = False
     ) -> Reply | Later[Any]:
-        """Answer with what the steps return, at once if they end within their first slice."""
+        """Answer with the result of the steps, immediately if they end within their first slice."""
         if ctx.charge is not None:
             steps = timed(ctx.charge, steps, self._clock.monotonic_us)
         started = self.turns.start(ready(steps), ctx.connection, can_wait=can_wait)
@@ -248,7 +247,7 @@ class RequestDispatcher:
         return Later(ctx, started, None, started.cancel, overlap=False)
 
     def _decode_in_turns(self, ctx: RequestContext, frame: memoryview, body_offset: int) -> Steps:
-        """Decode a long request, or one that is not as it should be, and answer it."""
+        """Decode a long or malformed request, and answer it."""
         handler = ctx.handler
         try:
             message, _ = yield from decode_steps(
@@ -276,7 +275,7 @@ class RequestDispatcher:
     def _handle_in_turns(
         self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE
     ) -> Steps:
-        """Step a handler if it is a generator, and encode its response; `error` if it refuses all that is asked."""
+        """Step a handler if it is a generator, and encode its response; `error` if the whole request is refused."""
         is_short = False
         try:
             if type(answer) is GeneratorType:
@@ -409,7 +408,7 @@ class RequestDispatcher:
     def _not_served(self, request: RequestReceived, connection: ConnectionInfo) -> Reply:
         key, version, client = request.api_key, request.api_version, request.client_id
         if key == API_VERSIONS:
-            # In v0, which every client can read, whatever version it asked for (KIP-511).
+            # In v0, which every client can read, regardless of the requested version (KIP-511).
             body = encode_parts(unsupported_version_response(self.handlers.ranges), 0)
             return response_frame(request.correlation_id, False, body)
         served = self.handlers.ranges.get(key)
@@ -424,13 +423,13 @@ class RequestDispatcher:
         return Close(f"{why}; client id {client!r}", (key, version))
 
 
-#: Lists of more rows than this are taken apart in steps, so many rows at a time.
+#: Lists of more rows than this are released in steps of this many rows.
 MANY_ROWS = 4096
 ROWS_FREED = 256
 
 
 def _unshared() -> int:
-    """`sys.getrefcount` of what only its owner and a local variable refer to; Python 3.14 counts one less."""
+    """`sys.getrefcount` of an object that only its owner and a local variable refer to; Python 3.14 counts one less."""
     owner: list[list[object]] = [[]]
     rows = owner[0]
     return sys.getrefcount(rows)
@@ -462,7 +461,7 @@ def take_apart(message: Any) -> Generator[None, None, None]:
 
 
 class Ready:
-    """What a request in turns has come to: its reply, or the Later of its handler."""
+    """The result of a request in turns: its reply, or the Later of its handler."""
 
     __slots__ = ("reply",)
 

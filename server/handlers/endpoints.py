@@ -1,4 +1,4 @@
-"""Which address a client is given for a broker."""
+"""Determines the address of a broker for a client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Address(NamedTuple):
-    """Host and port that the client is to connect to."""
+    """The host and port that the client should connect to."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ E = TypeVar("E", bound=NodeEndpoint)
 
 
 class Leader(NamedTuple):
-    """Who leads a partition; id and epoch are -1 if unknown, address is None if out of reach."""
+    """The leader of a partition; id and epoch are -1 if unknown, address is None if it is unreachable."""
 
     id: int
     epoch: int
@@ -38,7 +38,7 @@ class Leader(NamedTuple):
 
 
 def leader_of(ctx: RequestContext, image: MetadataImage, topic: str, partition: int) -> Leader:
-    """Return the leader to name to a client that asked the wrong broker. Source: KIP-951."""
+    """Return the leader for a client that sent its request to the wrong broker. Source: KIP-951."""
     found = image.partition(topic, partition)
     if found is None:
         return Leader(-1, -1, None, None)

@@ -219,7 +219,7 @@ def fetch_in_steps(ctx: RequestContext, request: FetchRequest) -> Steps:
 def _fetch_many(
     ctx: RequestContext, request: FetchRequest | None, context: FetchContext, params: FetchParams
 ) -> Steps:
-    """Read many partitions in steps, and once more after a wait."""
+    """Read many partitions in steps, and again after a wait."""
     where = ctx.services.replica_manager, ctx.services.metadata, context, params
     reading = yield from read_many(*where, ctx.now_ms)
     found = fetch_records(*where, ctx.now_ms, reading)
@@ -227,7 +227,7 @@ def _fetch_many(
         return (yield from _answer_many(ctx, request, context, found))
 
     def again(_: object) -> Generator[None, None, FetchResponse]:
-        if isinstance(found.future, asyncio.Task):  # records that came later, or were converted
+        if isinstance(found.future, asyncio.Task):  # records that were delayed or converted
             reading = found.read()
         else:
             reading = yield from read_many(*where, None)
@@ -288,7 +288,7 @@ def _brokers_in_rack(ctx: RequestContext, request: FetchRequest) -> tuple[int, .
 
 
 def _within_quota(ctx: RequestContext, max_bytes: int) -> int:
-    """At most what a consumer may read without being throttled for certain, which could go on for ever."""
+    """The maximum that a consumer may read without exceeding its quota for certain, which could go on forever."""
     services = ctx.services
     now_ms = services.clock.monotonic_ms()
     most = services.quotas.fetch.max_in_window(quota_user(ctx), ctx.client_id or "", now_ms)

@@ -1,4 +1,4 @@
-"""The answer to a Fetch: which partitions it includes, and what it says of each.
+"""The answer to a Fetch: which partitions it includes, and the content of their rows.
 
 Source: FetchContext, KafkaApis.processResponseCallback.
 """
@@ -31,17 +31,17 @@ from .endpoints import add_endpoint, leader_of
 from .gate import fetch_throttle_time_ms
 from .refusals import records as refusals
 
-#: About how much an answer has besides records, and each partition in it.
+#: The approximate size of an answer without records, and of each partition in it.
 ANSWER_BYTES = 12
 ROW_BYTES = 60
 
-#: Up to this version a client does not know KAFKA_STORAGE_ERROR.
+#: Clients of this and earlier versions do not know KAFKA_STORAGE_ERROR.
 NO_STORAGE_ERROR_UP_TO = 5
 
 #: From this version on an answer can say where histories diverge.
 DIVERGES_SINCE = 12
 
-#: From this version on a client that asks the wrong broker is told the right one.
+#: The first version in which the answer names the current leader.
 NAMES_LEADER_SINCE = 16
 
 #: With these errors for old clients, records are null instead of empty.
@@ -51,9 +51,9 @@ REFUSES_OLD = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VER
 def throttled_answer(
     ctx: RequestContext, context: FetchContext, reading: Reading
 ) -> FetchResponse | None:
-    """Count what would be sent, and return the answer to a consumer that is over a quota.
+    """Count the bytes to be sent, and return the answer to a consumer that exceeds a quota.
 
-    Shape: the quotas are asked once for a request. A session that it would have begun is not kept, because its
+    Shape: the quotas are checked once per request. A session that the request would have begun is not kept, because its
     partitions have not been answered. Source: FullFetchContext.getThrottledResponse.
     """
     charge, services, session = ctx.charge, ctx.services, context.session
@@ -96,9 +96,9 @@ def refused_answer(
 
 
 def rows_with_news(context: FetchContext, rows: list[FetchRow]) -> list[FetchRow]:
-    """The rows that an answer includes: in a session, after its first answer, those with news.
+    """The rows of an answer: in a session, after its first answer, only those with news.
 
-    Shape: notes what is answered, and moves what returns records behind the session's other partitions.
+    Shape: notes what is answered, and moves partitions with records behind the session's other partitions.
     """
     session = context.session
     if session is None:
@@ -169,7 +169,7 @@ def response_of(
 
 
 def _explain(ctx: RequestContext, response: FetchResponse, topic: str, data: PartitionData) -> None:
-    """Translate an error for the version; name the leader if the client asked the wrong broker."""
+    """Translate an error for the version; name the leader if this is the wrong broker."""
     if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= NO_STORAGE_ERROR_UP_TO:
         data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if data.error_code in REFUSES_OLD:

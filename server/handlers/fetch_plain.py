@@ -33,7 +33,7 @@ PREFERRED_SINCE = 11
 FLEXIBLE_SINCE = 12
 TOPIC_IDS_SINCE = 13
 
-#: Answers of no more than this are one buffer. Unit: bytes.
+#: Answers up to this size are one buffer. Unit: bytes.
 JOINED_BYTES = 16 * 1024
 #: Slices up to this are read for answers that several get. Unit: bytes.
 COPY_BYTES = 32 * 1024
@@ -62,7 +62,7 @@ def written_answer(
     reading: Reading,
     keep: Callable[[list[FetchRow], Written], None] | None = None,
 ) -> Plain | FetchResponse:
-    """Answer what was read, without message objects if all rows are plain; `keep` is given what was written."""
+    """Return the answer, written without message objects if all rows are plain; `keep` receives a written answer."""
     refused = refused_answer(ctx, request, context, reading)
     if refused is not None:
         return refused
@@ -83,9 +83,9 @@ def written_answer_later(
     found: WaitingFetch,
     others: object,
 ) -> Plain | FetchResponse:
-    """Answer a fetch that has waited: with what another one was just answered, if it asks for the same.
+    """Answer a fetch that has waited; reuse the answer just written for another one if it requests the same.
 
-    Shape: `others` is whether another one may have been woken by the same records.
+    Shape: `others` says whether the same records may have woken another fetch.
     """
     if (
         not others
@@ -129,7 +129,7 @@ def written_answer_later(
 
 
 def asked_by(partitions: dict[Key, FetchedPartition]) -> list[Any]:
-    """What decides, of each partition of a fetch, how it is answered."""
+    """The parts of each partition of a fetch that determine its answer."""
     return [
         (
             key,
@@ -243,7 +243,7 @@ def _joined(parts: list[Any]) -> list[Any]:
 
 
 def as_seen(seen: list[Any]) -> bool:
-    """Whether partitions are as they were."""
+    """Whether partitions are unchanged."""
     for partition, log, leads, state, committed, log_start, log_end in seen:
         if (
             log.committed != committed
@@ -261,7 +261,7 @@ def as_seen(seen: list[Any]) -> bool:
 class SharedAnswer:
     """An answer that several fetches get, until the turn of the loop is over.
 
-    Shape: `asked` is what it is the answer to; `answered` what its rows tell a session of each partition.
+    Shape: `asked` are the requested partitions; `answered` is what its rows tell a session about each partition.
     """
 
     __slots__ = ("_answered", "_parts", "_read", "_seen", "asked")
@@ -298,11 +298,11 @@ class SharedAnswer:
             )
 
     def holds(self) -> bool:
-        """Whether all partitions are as they were."""
+        """Whether all partitions are unchanged."""
         return (native.as_seen or as_seen)(self._seen)
 
     def given_to(self, context: FetchContext) -> Plain:
-        """The answer for another fetch, noted in its session."""
+        """The answer for another fetch; updates its session."""
         session = context.session
         if session is not None:
             partitions = context.partitions

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
-#: What may not be described without a permission, by the type of the key.
+#: The permissions needed to describe a key, by its type.
 RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 TOPICS = {
     GROUP: GROUP_METADATA_TOPIC,
@@ -60,7 +60,7 @@ _BROKERS = cluster(AclOperation.CLUSTER_ACTION)
 
 
 def _authorize(ctx: RequestContext, request: FindCoordinatorRequest) -> ErrorCode:
-    """Share coordinators are for brokers; the keys of other types have permissions of their own."""
+    """Share coordinators are for brokers; keys of other types have their own permissions."""
     if request.key_type == SHARE and topic_of(ctx, SHARE)[1] is not None:
         return _BROKERS(ctx, request)
     return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""What the dispatcher asks for each request besides the handler: an observer and quotas.
+"""The observer and the quotas that the dispatcher consults for each request.
 
 Without them, requests pay nothing for them.
 """
@@ -27,10 +27,9 @@ PRODUCE = int(ApiKey.PRODUCE)
 class Durations(NamedTuple):
     """How long a request took in the broker. Unit: microseconds.
 
-    Shape: `local` is from the request's arrival at the dispatcher until the handler returns;
-    `remote` from there until what the handler waits for is done, 0 if it does not wait; `encode` is
-    the making of the reply. The time before the request's turn, and the time to send the reply, are
-    known only to the network.
+    Shape: `local` is the time from the request's arrival at the dispatcher until the handler returns; `remote` is the
+    time until the handler's wait ends, 0 if it does not wait; `encode` is the time to make the reply. Only the network
+    knows the time before the request's turn, and the time to send the reply.
     """
 
     local_us: int
@@ -59,7 +58,7 @@ class Observer(Protocol):
 
     @property
     def apis(self) -> Mapping[int, Counter]:
-        """A counter for each API, made when it is asked for."""
+        """A counter for each API, created on first use."""
         ...
 
     def observe(
@@ -152,9 +151,9 @@ def quota_user(ctx: RequestContext) -> str:
 
 
 def may_mutate(ctx: RequestContext, partitions: int, *, strict_since: int) -> bool:
-    """Count partitions that are to be created or deleted; False if the quota of the client is used up.
+    """Count partitions that are to be created or deleted; False if the client's quota is exhausted.
 
-    Shape: from the version `strict_since` on; clients of older versions are only throttled.
+    Shape: applies since version `strict_since`; clients of older versions are only throttled.
     Errors, for the caller to answer: THROTTLING_QUOTA_EXCEEDED. Source: ControllerMutationQuotaManager; KIP-599.
     """
     charge, quota = ctx.charge, ctx.services.quotas.mutation

@@ -59,7 +59,7 @@ DENIED_GROUP = DENIED[ResourceType.GROUP]
 def join_group(
     ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Later[JoinGroupResponse]:
-    """Answer when the group's next generation begins, or at once with what the member must do."""
+    """Answer when the group's next generation begins, or immediately if the member has to act first."""
     if ctx.version == 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
     answer = ctx.services.group_coordinator.join_group(
@@ -120,7 +120,7 @@ def leave_group(
 def leave_many(
     ctx: RequestContext, request: LeaveGroupRequest
 ) -> Steps[LeaveGroupResponse | Later[LeaveGroupResponse]]:
-    """Remove more members than a group usually has, some at a time."""
+    """Remove an unusually large number of members, a few at a time."""
     answers: list[LeaveGroupResponse | Awaitable[LeaveGroupResponse]] = []
     for first in range(0, len(request.members), MEMBERS_AT_ONCE):
         yield

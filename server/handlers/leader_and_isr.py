@@ -60,7 +60,7 @@ def _obey(
     refused: Callable[[ErrorCode], Answer],
     take: Callable[[RequestContext, Told], Answer | Coroutine[Any, Any, Answer]],
 ) -> Steps[Answer | Later[Answer]]:
-    """Do what a request says, if it comes from a controller that is in office.
+    """Carry out a request if it comes from the current controller.
 
     Shape: `refused` makes the response with an error; `take` returns the response, or a coroutine of it.
     """
@@ -185,7 +185,7 @@ async def _take_roles(
     told: list[LeaderAndIsrTopicState],
     unknown: list[str],
 ) -> LeaderAndIsrResponse:
-    """Read the configs of topics that are new here, then take the roles, some at a time."""
+    """Read the configs of topics that are new here, then take the roles, a few at a time."""
     if unknown:
         found = await _configs(ctx, unknown)
         edit = ctx.services.publisher.image.edit()
@@ -282,7 +282,7 @@ def _update(
 async def _update_in_parts(
     ctx: RequestContext, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
-    """Adopt many topics, some at a time; until the last of them, others are as they were before."""
+    """Adopt many topics, a few at a time; the others stay unchanged until their turn."""
     for first in range(0, len(request.topic_states), TOPICS_AT_ONCE):
         part = UpdateMetadataRequest(
             controller_id=request.controller_id,

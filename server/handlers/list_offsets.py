@@ -77,12 +77,12 @@ SPECIAL_SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
-#: From this version on a client knows OFFSET_NOT_AVAILABLE.
+#: The first version in which clients know OFFSET_NOT_AVAILABLE.
 OFFSET_NOT_AVAILABLE_SINCE = 5
 
-#: What a search may take in the loop, a millisecond or two; what is more goes to a worker process.
+#: The effort of a search in the loop, a millisecond or two; longer searches go to a worker process.
 EFFORT = {"headers": 500, "records": 1000, "bytes": 64 * 1024}
-#: How often a search is begun if the log changes meanwhile.
+#: How often a search is retried if the log changes in the meantime.
 ATTEMPTS = 3
 
 
@@ -204,7 +204,7 @@ async def _search(
 
 
 async def _search_elsewhere(ctx: RequestContext, wanted: _Search) -> FoundOffset | ErrorCode:
-    """Carry out a search in a worker process; again, if the log has changed meanwhile."""
+    """Run a search in a worker process, and retry it if the log has changed in the meantime."""
     topic, row, asked, partition, search = wanted
     executor = ctx.services.executor
     for _ in range(ATTEMPTS):
@@ -244,7 +244,7 @@ async def _search_elsewhere(ctx: RequestContext, wanted: _Search) -> FoundOffset
 
 
 def search_in_files(search: TimeSearch, cpu_s: float) -> Found | None:
-    """Carry out a search, believing headers after so much CPU time; for a worker process."""
+    """Run a search that trusts headers after the given CPU time; for a worker process."""
     end = time.process_time() + cpu_s
     return search_files(search, lambda: time.process_time() > end)
 

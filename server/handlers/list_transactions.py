@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: More than so many steps of the expression, for all characters of all ids, are for a worker
-#: process: some milliseconds where RE2 has to follow all alternatives at once.
+#: Matching that takes more steps of the expression than this, over all characters of all ids, runs in a worker process;
+#: it can take some milliseconds where RE2 has to follow all alternatives at once.
 INLINE_MATCHING = 2_000_000
 
 

@@ -1,7 +1,8 @@
-"""Requests that the broker makes of itself for somebody who looks at it, through the handlers that serve clients.
+"""Requests that the broker sends to itself on behalf of somebody who inspects it, through the handlers that serve
+clients.
 
-They are checked and counted as those of a client with the connection's principal; quotas do not apply. A long one goes
-on in turns of the loop like any other.
+They are checked and counted like those of a client with the connection's principal; quotas do not apply. A long request
+runs in turns of the loop like any other.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class LocalClient:
         self._observer = observer
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        """Return the response to a request, at the highest version that is served or at the one given.
+        """Return the response to a request, at the highest version that is served or at the given one.
 
-        Shape: records in the response are what the handler returned: bytes, or a slice of a file that the caller has
-        to close. Errors: Unanswered if the API is not served, or needs a permission that the principal lacks and has no
-        field for the error; any exception of the handler.
+        Shape: records in the response are those that the handler returned: bytes, or a slice of a file that the caller
+        has to close. Errors: Unanswered if the API is not served, or needs a permission that the principal lacks and
+        has no field for the error; any exception of the handler.
         """
         dispatcher = self._dispatcher
         key = schema_of(type(request)).api_key

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..log.log import Log
     from ..replication.partition import Partition
 
-#: The lag of a log whose partition is not there, or is offline. Source: DescribeLogDirsResponse.INVALID_OFFSET_LAG.
+#: The lag of a log whose partition does not exist or is offline. Source: DescribeLogDirsResponse.INVALID_OFFSET_LAG.
 NO_LAG = -1
 #: How many partitions are looked at in one step.
 STEP = 64
@@ -86,7 +86,7 @@ def alter_replica_log_dirs(
 def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> Generator[None, None, DescribeLogDirsResponse]:
-    """Return what each log directory contains, and how much room is left."""
+    """Return the content of each log directory, and the space left."""
     manager, replicas = ctx.services.log_manager, ctx.services.replica_manager
     by_topic: dict[str, dict[int, list[Log]]] = {}
     for number, log in enumerate((*manager.logs(), *manager.futures())):

@@ -40,7 +40,7 @@ API_VERSIONS = int(ApiKey.API_VERSIONS)
 HANDSHAKE = int(ApiKey.SASL_HANDSHAKE)
 AUTHENTICATE = int(ApiKey.SASL_AUTHENTICATE)
 
-#: What may arrive in each state of a login.
+#: The requests allowed in each state of a login.
 EXPECTED: Mapping[State, tuple[int, ...]] = {
     State.REQUESTS: (API_VERSIONS, HANDSHAKE),
     State.HANDSHAKE: (HANDSHAKE,),
@@ -50,7 +50,7 @@ EXPECTED: Mapping[State, tuple[int, ...]] = {
     State.FAILED: (),
 }
 
-#: Apache Kafka has no such limit but `connections.max.idle.ms`.
+#: Apache Kafka has no such limit except `connections.max.idle.ms`.
 LOGIN_TIMEOUT_MS = 60_000
 #: A client may not log in again more often than this. Source: KafkaChannel.
 MIN_REAUTH_INTERVAL_MS = 1000
@@ -80,21 +80,22 @@ class SaslLogins:
         self, settings: Settings, sources: Sources, dispatcher: Dispatcher, clock: Clock
     ) -> None:
         self.mechanisms: Mapping[str, Mechanism] = build_mechanisms(settings, sources)
-        #: By mechanism; "" for logins that have not come to one that is enabled.
+        #: By mechanism; "" for logins that have not reached an enabled one.
         self.counts: dict[str, LoginCounts] = {}
         self.dispatcher = dispatcher
         self.clock = clock
         self._settings = settings
         self._sources = sources
-        #: The mechanisms that a thread has yet to make again, and the task that waits for it.
+        #: The mechanisms that a thread still has to rebuild, and the task that waits for it.
         self._stale: set[str] = set()
         self._making: asyncio.Task[None] | None = None
         self._deadlines: dict[Session, int] = {}  # in the order in which they were accepted
 
     def take_up(self, changed: frozenset[str]) -> None:
-        """Make the mechanisms again whose settings were changed; the others keep what they have, such as fetched keys.
+        """Rebuild the mechanisms whose settings were changed; the others keep their state, such as fetched keys.
 
-        Shape: at once, unless files may have to be read, which a thread does; logins go on with the old ones until then.
+        Shape: immediately, unless files may have to be read, which a thread does; until then, logins use the old
+        mechanisms.
         """
         stale = changed_mechanisms(self._settings, changed)
         if not stale:
@@ -120,7 +121,7 @@ class SaslLogins:
                 made = await self._sources.in_thread(self._make, stale)
                 if self._stale:
                     self._stale |= (
-                        stale  # settings have changed again: what was made may be of both
+                        stale  # settings have changed again: the new mechanisms may be a mixture
                     )
                 else:
                     self.mechanisms = made
@@ -133,7 +134,7 @@ class SaslLogins:
         logger.error("changed settings of logins are not taken up: %s", error)
 
     def close(self) -> None:
-        """Take up no more changes."""
+        """Stop applying changes."""
         if self._making is not None:
             self._making.cancel()
 
@@ -258,7 +259,7 @@ class LoginDispatcher:
     # -- the login
 
     def _after(self, login: Authenticator, reply: Reply) -> Reply:
-        """What follows from the answer to a request of the login."""
+        """Handle the outcome of a login request."""
         self._step = reply if isinstance(reply, Later) else None
         if isinstance(reply, Later | Close):
             return reply
@@ -350,7 +351,7 @@ class LoginDispatcher:
     # -- a session that ends
 
     def _in_session(self, request: RequestReceived) -> Close | None:
-        """Begin another login if the client asks for it; refuse requests after the end of the session."""
+        """Begin another login if the client requests it; refuse requests after the end of the session."""
         assert self._logged_in is not None
         now_ms = self._logins.clock.monotonic_ms()
         if request.api_key == HANDSHAKE and (
@@ -387,5 +388,5 @@ def answers_without_error(reply: Sequence[Part]) -> bool:
 
 
 def shown(text: str) -> str:
-    """What a client has sent, as it may stand in the log: quoted, escaped and cut."""
+    """Data from a client in a form fit for the log: quoted, escaped and truncated."""
     return repr(text if len(text) <= MAX_LOGGED_USER else text[:MAX_LOGGED_USER] + "...")

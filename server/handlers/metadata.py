@@ -61,7 +61,7 @@ NOT_ASKED = -(1 << 31)
 #: How many rows are made in one step.
 STEP = 64
 
-#: The Metadata version since which a topic may be asked for by its id.
+#: The first Metadata version that finds topics by id.
 TOPIC_IDS_SINCE = 12
 
 #: How many encoded answers an image keeps, and how many bytes at most.
@@ -258,7 +258,7 @@ def _response(
 
 
 def _cluster_operations(ctx: RequestContext, asked: bool) -> int:
-    """The operations allowed on the cluster; none are told to a client that may not describe it."""
+    """The operations allowed on the cluster; empty for a client that may not describe it."""
     if not asked:
         return NOT_ASKED
     if not ctx.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -286,7 +286,7 @@ def _asked(
     name = asked.name
     if name is None:
         return _no_topic(ErrorCode.INVALID_REQUEST, None)
-    if not _may_describe(ctx, name):  # whether it exists is not told either
+    if not _may_describe(ctx, name):  # whether it exists is not disclosed either
         return _no_topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = image.topics.get(name)
     row = None if topic is None else (yield from _topic(ctx, request, image, topic))
@@ -342,7 +342,7 @@ def _partitions(
             yield
         leader = partition.leader
         if leader == NO_LEADER and not partition.isr:
-            # It was assigned to nobody who lives. A ZooKeeper broker is not told of such partitions.
+            # None of its replicas is alive. A ZooKeeper broker is not told of such partitions.
             continue
         error = ErrorCode.NONE
         if leader not in reachable:

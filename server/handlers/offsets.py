@@ -76,7 +76,7 @@ TopicResponseT = TypeVar("TopicResponseT", OffsetCommitResponseTopic, OffsetDele
 
 #: The versions of OffsetCommit and OffsetFetch since which topics are named by id.
 TOPIC_IDS_SINCE = 10
-#: The OffsetCommit version since which a group that is not known can be told (in Apache Kafka 4).
+#: The first OffsetCommit version that can report an unknown group (in Apache Kafka 4).
 UNKNOWN_GROUPS_SINCE = 9
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -96,7 +96,7 @@ ROWS_IN_STEP = 256
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
 ) -> Generator[None, None, OffsetCommitResponse | Later[OffsetCommitResponse]]:
-    """Store offsets; the answer comes when they are committed to the log."""
+    """Store offsets; the answer is sent when they are committed to the log."""
     asked = request.topics
     known, refused = yield from usable(ctx, asked, (yield from _named(ctx, asked)))
     if not known and asked:
@@ -140,7 +140,7 @@ def offset_commit(
 def _named(
     ctx: RequestContext, asked: list[OffsetCommitRequestTopic]
 ) -> Generator[None, None, dict[str, ErrorCode]]:
-    """Give each topic its name, if it has an id, or else its id; return what to refuse.
+    """Complete each topic by its name or id; return the topics to refuse.
 
     Shape: an id that does not exist has the name "".
     """
@@ -334,7 +334,7 @@ class AskedTopic(NamedTuple):
 
 
 class GroupOffsets(NamedTuple):
-    """What was found in one group: an error, or rows by topic."""
+    """The result for one group: an error, or rows by topic."""
 
     error: ErrorCode
     topics: list[tuple[AskedTopic, list[FetchedOffset]]]
@@ -344,7 +344,7 @@ def _partitions(
     ctx: RequestContext,
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
 ) -> Generator[None, None, Sequence[tuple[AskedTopic, Sequence[int]]] | None]:
-    """The partitions asked for; None for all."""
+    """The requested partitions; None for all."""
     if topics is None:
         return None
     image = ctx.services.metadata()
@@ -367,7 +367,10 @@ def _partitions(
 def _all_partitions(
     ctx: RequestContext, group_id: str
 ) -> Generator[None, None, Sequence[tuple[AskedTopic, Sequence[int]]]]:
-    """The partitions of which a group has offsets and of which the client may know; an answer by id leaves out topics that do not exist."""
+    """The partitions with offsets of a group that the client may see.
+
+    Shape: an answer by id leaves out topics that do not exist.
+    """
     image = ctx.services.metadata()
     known = []
     for name, numbers in ctx.services.group_coordinator.committed_partitions(group_id):
@@ -431,7 +434,7 @@ def may_describe(ctx: RequestContext, topic: str) -> bool:
 
 
 def is_of(row: FetchedOffset, topic_id: bytes) -> bool:
-    """Whether an offset was committed for this topic, and not for one of the same name before it, as far as is known.
+    """Whether an offset was committed for this topic, not for an earlier one with the same name, as far as is known.
 
     Source: OffsetMetadataManager.isMismatchedTopicId.
     """
@@ -440,7 +443,7 @@ def is_of(row: FetchedOffset, topic_id: bytes) -> bool:
 
 
 def no_offset(number: int, error: ErrorCode) -> FetchedOffset:
-    """The row of a partition whose offset is not known, or not told."""
+    """The row of a partition whose offset is unknown or not disclosed."""
     return FetchedOffset(number, -1, -1, "", error)
 
 

@@ -33,7 +33,7 @@ READS_MAGIC_1_SINCE = 2
 
 MAX_CONVERTED_BYTES = 1 << 20
 
-#: What is more than this, stored or decompressed, is converted in a worker process.
+#: Larger amounts, stored or decompressed, are converted in a worker process.
 INLINE_BYTES = 32 * 1024
 INLINE_RECORDS = 1000
 
@@ -56,7 +56,7 @@ def refuses_old(ctx: RequestContext, partition: Partition) -> ErrorCode:
 
 
 class Conversion:
-    """Converts what was read for one request; a `Convert`."""
+    """Converts the records of one request; a `Convert`."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
@@ -65,10 +65,10 @@ class Conversion:
     async def __call__(
         self, partition: Partition | None, result: ReadResult, fetch_offset: int
     ) -> ReadResult:
-        """Convert what was read; read on if nothing remains of it.
+        """Convert the records; read on if none remain.
 
-        Errors: in the result; UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE;
-        UNKNOWN_SERVER_ERROR for a batch that takes too much time or memory.
+        Errors: in the result; UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE; UNKNOWN_SERVER_ERROR for a batch
+        that takes too much time or memory.
         """
         ctx = self._ctx
         magic = 1 if ctx.version >= READS_MAGIC_1_SINCE else 0

@@ -93,7 +93,7 @@ produce.plain_frame = plain_produce_frame
 def produce_in_steps(
     ctx: RequestContext, request: ProduceRequest
 ) -> Generator[None, None, ProduceResponse | Later[ProduceResponse] | NoReply]:
-    """Do the same for a request of many rows, some of them at a time."""
+    """Do the same for a request of many rows, a few at a time."""
     acks, timeout_ms, transactional_id = request.acks, request.timeout_ms, request.transactional_id
     parts: list[tuple[list[Place], list[AppendRow]]] = []
     transactional = is_suspect = False

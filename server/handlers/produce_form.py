@@ -1,4 +1,4 @@
-"""What a Produce request of each version may contain, judged by the batch header alone.
+"""The permitted content of a Produce request by version, judged by the batch header alone.
 
 Source: ProduceRequest.validateRecords, and MemoryRecords for records that are not a batch.
 """
@@ -63,7 +63,7 @@ def check_form(records: RecordsBytes, version: int) -> AppendError | None:
 
 
 def first_batch(records: RecordsBytes | None) -> AppendError | None:
-    """TRANSACTIONAL if records begin with such a batch, CORRUPT_MESSAGE if with none, else None.
+    """TRANSACTIONAL if records begin with such a batch, CORRUPT_MESSAGE if they begin with no batch, else None.
 
     Source: RequestUtils.hasTransactionalRecords, ByteBufferLogInputStream.nextBatch.
     """
@@ -95,7 +95,7 @@ def _has_transactional(records: RecordsBytes) -> bool:
     try:
         return any(header.is_transactional for _, header in iter_batch_headers(records))
     except CorruptRecord:
-        return False  # the log reports what is wrong
+        return False  # the log reports the error
 
 
 def _no_zstd(version: int) -> AppendError:

@@ -53,7 +53,7 @@ _ROW = Struct(">ihqqqbbb").pack
 #: After the topics: throttle_time_ms and no tagged fields.
 _END = bytes(5)
 
-#: The same in the native module; None where that is not there.
+#: The same in the native module; None without it.
 _NATIVE_PATH: Any = native.ProducePath and native.ProducePath(
     crc32c,
     partial(tuple.__new__, BatchMetadata),

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 NONE = -1
 
-#: What InitProducerId needs. A client that may write to any topic does not need IDEMPOTENT_WRITE.
+#: The permissions for InitProducerId. A client that may write to any topic does not need IDEMPOTENT_WRITE.
 IDEMPOTENT = any_of(
     cluster(AclOperation.IDEMPOTENT_WRITE, log_denied=False),
     any_resource(AclOperation.WRITE, ResourceType.TOPIC),
@@ -92,7 +92,7 @@ async def reserve(ctx: RequestContext) -> InitProducerIdResponse:
         return given(await ctx.services.producer_ids.next())
     except StoreError as error:
         logger.warning("cannot reserve producer ids: %s", error)
-        # What Apache Kafka answers while its next block is on the way.
+        # Apache Kafka's answer while its next block is on the way.
         return response_of(ctx, Initialized(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 

@@ -1,4 +1,4 @@
-"""A line of the log for each request, at the level DEBUG: which, whose, how long. Nothing of what it holds."""
+"""A log line for each request, at the level DEBUG: its API, client and duration, but none of its content."""
 
 from __future__ import annotations
 

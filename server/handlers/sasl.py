@@ -74,7 +74,7 @@ def evaluate(
 async def settled(
     step: asyncio.Future[Challenge | Authenticated],
 ) -> Challenge | Authenticated | LoginFailed:
-    """What a step that takes time has come to; a bug is a failed login."""
+    """The outcome of a step that takes time; a bug is a failed login."""
     try:
         return await step
     except LoginFailed as error:

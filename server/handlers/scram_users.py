@@ -64,7 +64,7 @@ NAMES = {number: name for name, number in TYPES.items()}
 def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Answer with mechanisms and iterations; for no users, with those of all who have a credential."""
+    """Return mechanisms and iterations; without users in the request, those of all users with credentials."""
     configs = ctx.services.metadata().configs.get(USERS, {})
     results: list[DescribeUserScramCredentialsResult] = []
     if not request.users:
@@ -121,14 +121,14 @@ def _no_credentials(
 
 
 class NoSuchCredential(Exception):
-    """A credential that is to be deleted is not there."""
+    """Raised if a credential to be deleted does not exist."""
 
 
 ALTER_CLUSTER = cluster(AclOperation.ALTER)
 
 
 def not_controller(ctx: RequestContext, request: object) -> ErrorCode:
-    """Brokers that do not control the cluster say so whoever asks, as in Apache Kafka."""
+    """Brokers that are not the controller answer all clients with this error, as in Apache Kafka."""
     return ErrorCode.NOT_CONTROLLER
 
 
@@ -210,7 +210,7 @@ async def _alter(
 
 
 def _fault(row: ScramCredentialDeletion | ScramCredentialUpsertion) -> str | None:
-    """What is wrong with a row; None if nothing is."""
+    """The error of a row; None if it is valid."""
     if not row.name:
         return NO_NAME
     if row.name in NO_NODE_NAMES:

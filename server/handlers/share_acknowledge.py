@@ -60,7 +60,7 @@ AnyBatch = AcknowledgementBatch | share_fetch.AcknowledgementBatch
 def may_consume(
     ctx: RequestContext, request: share_fetch.ShareFetchRequest | ShareAcknowledgeRequest
 ) -> ErrorCode:
-    """Whether a request of a member of a share group may be handled at all."""
+    """Whether a request of a member of a share group may be handled."""
     refusal = refusal_of(ctx.services)
     if refusal is not None:
         return refusal.error
@@ -68,7 +68,7 @@ def may_consume(
         return ErrorCode.INVALID_REQUEST
     if not ctx.allows(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return DENIED[ResourceType.GROUP]
-    # The empty id stands for nobody, and a UUID has 36 characters.
+    # The empty id stands for no member, and a UUID has 36 characters.
     if not request.member_id or len(request.member_id) > MAX_MEMBER_ID:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
@@ -133,7 +133,7 @@ def acknowledge(
     *,
     is_renew: bool,
 ) -> Steps[Outcomes]:
-    """Take the acknowledgements of a request, each partition by itself."""
+    """Apply the acknowledgements of a request, each partition by itself."""
     image = ctx.services.metadata()
     failed: Outcomes = {}
     empty: Outcomes = {}
@@ -173,7 +173,7 @@ def acknowledge(
 def _checked(
     batches: Iterable[AnyBatch], most: int, *, is_renew: bool
 ) -> Steps[list[Acknowledged] | None]:
-    """What is acknowledged of one partition; None if it makes no sense."""
+    """The acknowledgements of one partition; None if they are invalid."""
     checked: list[Acknowledged] = []
     before = -1
     for batch in batches:
@@ -194,7 +194,7 @@ def _checked(
 
 
 def told(outcome: Outcome | asyncio.Future[Outcome]) -> tuple[ErrorCode, str | None]:
-    """The error code and message of a partition whose acknowledgements are done."""
+    """The error code and message of a partition after its acknowledgements."""
     if isinstance(outcome, asyncio.Future):
         outcome = outcome.result()
     if outcome is None:
@@ -203,7 +203,7 @@ def told(outcome: Outcome | asyncio.Future[Outcome]) -> tuple[ErrorCode, str | N
 
 
 def pending_of(outcomes: Outcomes) -> list[asyncio.Future[Outcome]]:
-    """What has to be waited for."""
+    """The awaitables to wait for."""
     return [
         each for each in outcomes.values() if isinstance(each, asyncio.Future) and not each.done()
     ]

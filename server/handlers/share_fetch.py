@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 BATCH_OPTIMIZED = 0
 RECORD_LIMIT = 1
 
-#: About how much an answer has besides records, and each partition in it.
+#: The approximate size of an answer without records, and of each partition in it.
 ANSWER_BYTES = 20
 ROW_BYTES = 60
 
@@ -191,7 +191,7 @@ def _readable(
             errors[key] = error_row(number, DENIED[ResourceType.TOPIC])
         elif image.partition(topic, number) is None:
             errors[key] = error_row(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif name_of(image, key[0]) != topic:  # deleted, and created anew
+        elif name_of(image, key[0]) != topic:  # deleted and created again
             errors[key] = error_row(number, ErrorCode.UNKNOWN_TOPIC_ID)
         else:
             asked.append((key, topic))
@@ -226,7 +226,7 @@ def _answer(
     rows: Rows,
     outcomes: Outcomes,
 ) -> Steps[ShareFetchResponse]:
-    """Put together what was acquired and how the acknowledgements fared."""
+    """Combine the acquired records and the results of the acknowledgements."""
     epoch = request.share_session_epoch
     is_first = epoch == INITIAL_EPOCH
     if session is not None and not is_first and session.epoch != next_epoch(epoch):

@@ -38,7 +38,7 @@ from .registry import handles
 if TYPE_CHECKING:
     from .context import Later, RequestContext
 
-#: Only brokers ask.
+#: Only brokers send these requests.
 BROKERS = cluster(AclOperation.CLUSTER_ACTION)
 
 
@@ -81,7 +81,7 @@ def _refused_summary(
 def initialize_share_group_state(
     ctx: RequestContext, request: initializing.InitializeShareGroupStateRequest
 ) -> Steps[Later[initializing.InitializeShareGroupStateResponse]]:
-    """Create the state of share partitions, or begin anew."""
+    """Create the state of share partitions, or reset it."""
     answers = yield from _each(
         request,
         ctx.services.share_coordinator.initialize_state,

@@ -72,7 +72,7 @@ UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 def share_group_heartbeat(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> Steps[ShareGroupHeartbeatResponse | Later[ShareGroupHeartbeatResponse]]:
-    """Let a member join, stay or leave, and answer what it is to have."""
+    """Let a member join, stay or leave, and return its assignment."""
     refusal = refusal_of(ctx.services)
     if refusal is not None:
         return refused(refusal)
@@ -129,7 +129,7 @@ def share_group_describe(
 
 
 def _may_see_topics(ctx: RequestContext, row: DescribedGroup) -> Steps[bool]:
-    """Whether the client may know of all topics that members have."""
+    """Whether the client may see all topics in the members' assignments."""
     names: set[str] = set()
     for member in row.members:
         yield
@@ -193,7 +193,7 @@ def describe_share_group_offsets(
 
 
 async def _describe_all(ctx: RequestContext, row: DescribeShareGroupOffsetsResponseGroup) -> None:
-    """Fill in the partitions that have a state, of the topics that the client may know of."""
+    """Fill in the partitions that have a state, of topics that the client may see."""
     answer = ctx.services.group_coordinator.share.describe_all_offsets(row.group_id)
     if isinstance(answer, ErrorCode):
         row.error_code = answer
@@ -216,7 +216,7 @@ async def _describe_some(
     topics: Iterable[DescribeShareGroupOffsetsRequestTopic],
     row: DescribeShareGroupOffsetsResponseGroup,
 ) -> None:
-    """Fill in the partitions that are asked for; of topics that do not exist, nothing is known."""
+    """Fill in the requested partitions; nothing is known about topics that do not exist."""
     known = ctx.services.metadata().topics
     partitions: list[tuple[bytes, int]] = []
     names: dict[bytes, str] = {}
@@ -353,7 +353,7 @@ def alter_share_group_offsets(
 def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> Steps[DeleteShareGroupOffsetsResponse | Later[DeleteShareGroupOffsetsResponse]]:
-    """Delete what an empty group has of topics."""
+    """Delete the offsets of an empty group in topics."""
     refusal = refusal_of(ctx.services)
     if refusal is not None:
         return DeleteShareGroupOffsetsResponse(

@@ -155,7 +155,7 @@ HANDLERS: tuple[Handler[Any], ...] = (
     delete_share_group_offsets,
 )
 
-#: Those of a broker that shows nobody what clients push.
+#: Handlers of a broker that does not expose the metrics of clients.
 WITHOUT_TELEMETRY = tuple(
     each for each in HANDLERS if each not in (get_telemetry_subscriptions, push_telemetry)
 )

@@ -30,7 +30,7 @@ from .registry import handles
 def get_telemetry_subscriptions(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """Say which metrics a client should push; errors: THROTTLING_QUOTA_EXCEEDED if it asks too often."""
+    """Return the metrics that a client should push; errors: THROTTLING_QUOTA_EXCEEDED if it asks too often."""
     assert ctx.services.telemetry is not None
     clients = ctx.services.telemetry.clients
     now_ms = ctx.services.clock.monotonic_ms()

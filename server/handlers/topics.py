@@ -283,9 +283,9 @@ def _why_no_deletion(ctx: RequestContext, asked: list[DeleteTopicState]) -> Erro
 
 
 def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
-    """The row of a topic that can be deleted, or the error. The id is the one in the request.
+    """The row of a topic that can be deleted, or the error; the id is the one in the request.
 
-    A client that may not describe a topic is not told the name behind an id.
+    A client that may not describe a topic does not learn the name behind an id.
     """
     image = ctx.services.metadata()
     name, error = asked.name, ErrorCode.NONE

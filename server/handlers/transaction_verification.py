@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PRODUCER = Struct(">21xh20xqhi").unpack_from
 _TRANSACTIONAL = 0x10
 
-#: The Produce version since which producers know TRANSACTION_ABORTABLE.
+#: The first Produce version whose producers know TRANSACTION_ABORTABLE.
 ABORTABLE_VERSION = 11
 
 #: The Produce version since which batches add their partition to the transaction.
@@ -65,10 +65,10 @@ def error_for_client(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
 def needs_verification(
     ctx: RequestContext, partition: Partition, records: RecordsBytes
 ) -> bool | AppendError:
-    """Whether a batch with a whole header is of a transaction that this partition does not know.
+    """Whether a batch with a whole header belongs to a transaction that this partition does not know.
 
-    Errors: INVALID_PRODUCER_EPOCH for an epoch older than the one the partition knows, as by 4.3.
-    By 3.9 the coordinator is asked, whose error comes first; if it has none, the log refuses the batch.
+    Errors: INVALID_PRODUCER_EPOCH for an epoch older than the one that the partition knows, as in 4.3. Under 3.9, the
+    coordinator is asked, and its error comes first; if it has none, the log refuses the batch.
     """
     attributes, producer_id, producer_epoch, _ = _PRODUCER(records)
     # If this broker does not lead the partition, that is the only error to give: the producer must

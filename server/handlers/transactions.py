@@ -83,14 +83,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Errors that a client does not expect from a group coordinator, and those that make it ask again.
-#: Source: GroupMetadataManager.maybeConvertOffsetCommitError.
+#: Errors that a client does not expect from a group coordinator, and retriable ones in their place. Source:
+#: GroupMetadataManager.maybeConvertOffsetCommitError.
 VERIFICATION_ERRORS = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
-#: What AddPartitionsToTxn needs; since version 4 brokers send it.
+#: The permissions for AddPartitionsToTxn; since version 4, brokers send it.
 AS_BROKER = cluster(AclOperation.CLUSTER_ACTION)
 AS_PRODUCER = transactional_id(AclOperation.WRITE, "v3_and_below_transactional_id")
 
@@ -110,7 +110,7 @@ def answer(
 
 
 def fenced_as_of(version: int, error: ErrorCode) -> ErrorCode:
-    """The error for an outdated producer, as clients of the version know it."""
+    """The error for an outdated producer, in the form that clients of the version know."""
     if version < 2 and error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -343,7 +343,7 @@ def txn_offset_commit(
 def verify_offsets(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> ErrorCode | Awaitable[ErrorCode]:
-    """Check that a group's offsets are part of the transaction; from version 5 on, add them.
+    """Check that a group's offsets are part of the transaction; since version 5, add them.
 
     Errors: those of finding the group's coordinator come before those of the transaction.
     """
