@@ -130,7 +130,7 @@ def test_advertised_address_becomes_a_listener() -> None:
         (["--listen", "host:99999"], "HOST:PORT"),
         (["--listen", "TLS://host:1"], "TLS is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         (["--advertise", ":9092"], "give the host that clients should connect to"),
-        (["--advertise", "0.0.0.0:9092"], "name the host"),
+        (["--advertise", "0.0.0.0:9092"], "give the host"),
         (["-o", "num.partitions"], "not KEY=VALUE"),
         (["-o", "num.partition=3"], "num.partition is not a config of Apache Kafka or kwire; the nearest known one is num.partitions"),
     ],
