@@ -41,11 +41,11 @@ class Broker(InProcess):
             raise ValueError(f"api is '3.9' or '4.3', not {api!r}")
         self._api = api
         self._directory = None if directory is None else Path(directory)
-        #: Whether what it holds stays when it stops.
+        #: Whether its data stay when it stops.
         self.keeps_data = directory is not None
         #: A data directory of which it begins with a copy.
         self._source: Path | None = None
-        #: What it begins with: a log directory, and the rest.
+        #: Its initial data: a log directory, and the rest of the state.
         self._begins_with: tuple[Path, State] | None = None
         self._tree: Any = None
         self._forks: list[Broker] = []
@@ -58,9 +58,10 @@ class Broker(InProcess):
     ) -> Self:
         """A broker, not yet started, that begins with a copy of a data directory of Apache Kafka 3.9 or kwire.
 
-        Shape: the directory itself is never written. No broker may run on it. The broker's id is that of the directory. What only the
-        cluster's metadata say, of a directory of Apache Kafka: topics have the settings of the broker, which keeps all records unless
-        `properties` say otherwise, and a replica on this broker only. Errors of `start`: ValueError, which says what is wrong with the directory.
+        Shape: the directory itself is never written, and no broker may be running on it. The broker's id is that of the
+        directory. A directory of Apache Kafka lacks the cluster's metadata: its topics get the settings of the broker,
+        which keeps all records unless `properties` say otherwise, and a replica on this broker only. Errors of `start`:
+        ValueError, which says what is wrong with the directory.
         """
         broker = cls(properties, **options)
         broker._source = Path(path)
@@ -127,7 +128,10 @@ class Broker(InProcess):
         )
 
     def stop(self) -> None:
-        """Stop, with its forks, and remove the data unless they have a directory of their own; harmless if it does not run."""
+        """Stop the broker and its forks, and remove its data unless they have a directory of their own.
+
+        Does nothing if it is not running.
+        """
         forks, self._forks = self._forks, []
         for fork in forks:
             fork.stop()
@@ -139,11 +143,12 @@ class Broker(InProcess):
     # -- the same state again
 
     def fork(self) -> Self:
-        """Start another broker that holds what this one holds at this moment, and has its time.
+        """Start another broker with a copy of this broker's present state and time.
 
-        Shape: topics with their records and settings, groups and their offsets, transactions, producers, users and ACLs, as after a clean
-        restart. Neither faults and recordings, nor connections: members of groups are gone when their session ends. It has an address of its
-        own. It stops with this broker, or earlier. Errors: OSError, also if the disk of this one has failed.
+        Shape: the copy has topics with their records and settings, groups and their offsets, transactions, producers,
+        users and ACLs, as after a clean restart. It has neither faults and recordings nor connections: members of
+        groups are removed when their session ends. The fork has its own address. It stops with this broker, or earlier.
+        Errors: OSError, also if the disk of this broker has failed.
         """
         node, folder = self._node, folders.new_directory("fork")
 
@@ -163,14 +168,14 @@ class Broker(InProcess):
         return fork
 
     def _like(self) -> Self:
-        """Another broker with the same settings, but ports of its own, not yet started."""
+        """Another broker with the same settings but different ports, not yet started."""
         return type(self)(any_ports(self._properties), api=self._api)
 
     def snapshot(self, name: Path | str) -> Path:
-        """Keep what this broker holds at this moment in a directory, for `restore` and `from_directory`; return its path.
+        """Save this broker's present state in a directory for `restore` and `from_directory`; return its path.
 
-        Shape: a plain name is that of a directory in `.kafka-snapshots`, in the working directory; anything else is a path. A snapshot that is there
-        is replaced. Errors: ValueError if something else is there; OSError.
+        Shape: a plain name is a directory in `.kafka-snapshots` in the working directory; anything else is a path. An
+        existing snapshot is replaced. Errors: ValueError if something else is there; OSError.
         """
         from .state import save, snapshot_path
 
@@ -187,9 +192,10 @@ class Broker(InProcess):
         return path
 
     def restore(self, name: Path | str) -> None:
-        """Hold what a snapshot holds instead; the address stays, and so do the time, faults and recordings.
+        """Replace the broker's state with that of a snapshot; the address, time, faults and recordings stay.
 
-        Shape: all connections are closed, as by a crash. Errors: ValueError, as for `from_directory`, before anything is changed.
+        Shape: all connections are closed, as by a crash. Errors: ValueError, as for `from_directory`, before anything
+        is changed.
         """
         from .node import new_tree
         from .state import snapshot_path
@@ -237,7 +243,7 @@ METADATA = "coordination.db"
 
 
 def any_ports(properties: Mapping[str, str]) -> dict[str, str]:
-    """Settings with whatever ports are free."""
+    """Settings that select free ports."""
     listeners = properties.get("listeners")
     if listeners is None:
         return dict(properties)

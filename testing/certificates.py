@@ -18,7 +18,7 @@ YEARS = 3650 * DAY
 #: The names by which clients connect to brokers of a test.
 HOSTS = ("localhost", "127.0.0.1", "::1")
 
-#: What the key of an authority is for; without it, Python from 3.13 on does not trust it.
+#: The key usage of an authority; without it, Python 3.13 and later do not trust it.
 SIGNS_CERTIFICATES = x509.KeyUsage(
     digital_signature=False,
     content_commitment=False,
@@ -44,7 +44,7 @@ class Issued:
 
     @property
     def principal(self) -> str:
-        """Who a client with this certificate is: "User:CN=app"."""
+        """The principal of a client with this certificate: "User:CN=app"."""
         from kwire.server.security.tls.distinguished_name import name_text, subject_of
 
         return f"User:{name_text(subject_of(self.certificate.public_bytes(Encoding.DER)))}"
@@ -56,10 +56,13 @@ class Issued:
 
 
 class Certificate:
-    """A certificate for a client, with its files. Shape: `path` has the key and the certificate, the others one of them."""
+    """A certificate for a client, with its files.
+
+    Shape: `path` has the key and the certificate, the other files have one of them.
+    """
 
     def __init__(self, issued: Issued, folder: Path, name: str) -> None:
-        #: Who a client with this certificate is, for `allow`: "User:CN=app".
+        #: The principal of a client with this certificate, for `allow`: "User:CN=app".
         self.principal = issued.principal
         self.path = issued.write(folder / f"{name}.pem")
         self.certificate_path = folder / f"{name}.crt"
@@ -98,9 +101,10 @@ class Authority:
         hosts: tuple[str, ...] = HOSTS,
         valid_for: timedelta = YEARS,
     ) -> Issued:
-        """Issue a certificate, which is also one for the given hosts.
+        """Issue a certificate, which is also valid for the given hosts.
 
-        Shape: `subject` is as in RFC 4514, "CN=app,O=Example"; a negative time makes one that has expired. Errors: ValueError.
+        Shape: `subject` is as in RFC 4514, "CN=app,O=Example"; a negative time makes one that has expired. Errors:
+        ValueError.
         """
         name = subject if isinstance(subject, x509.Name) else _subject(subject)
         key = ec.generate_private_key(ec.SECP256R1())

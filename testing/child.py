@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def end_with_parent() -> None:
-    """Wait until nobody holds the pipe any more, and end at once."""
+    """Wait until no process holds the pipe any more, and end immediately."""
     while os.read(0, 1024):
         pass
     os._exit(1)

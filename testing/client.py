@@ -1,6 +1,6 @@
 """The helpers of a test: a small blocking client over the wire library, for any Kafka cluster.
 
-They wait for what the broker says, never for time to pass: a Fetch waits at the broker until there are records.
+They wait for answers of the broker, never for time to pass: a Fetch waits at the broker until there are records.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ Value = bytes | str | None
 #: Shown in the requests of the helpers; see handlers.py.
 HELPERS = "kwire-testing"
 PATIENCE: Duration = "10s"
-#: How long a Fetch of the helpers waits at the broker before it asks again.
+#: How long a Fetch of the helpers waits at the broker before it is repeated.
 FETCH_WAIT_MS = 500
-#: How often a condition is looked at when nothing tells that it may have changed.
+#: How often a condition is checked if no request shows that it may have changed.
 LOOK_AGAIN_S = 0.02
 
 EARLIEST, LATEST = -2, -1
@@ -171,7 +171,7 @@ class Client:
         self._coordinators.clear()
 
     def ask(self, request: object, version: int, address: tuple[str, int] | None = None) -> Any:
-        """Ask a broker, by default any of those that answer."""
+        """Send a request to a broker, by default to any that answers."""
         failed: OSError | None = None
         for each in self.bootstrap if address is None else [address]:
             try:
@@ -211,7 +211,7 @@ class Client:
         self.leaders(name)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete topics; those that are gone already are no error."""
+        """Delete topics; topics that do not exist are no error."""
         request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=30_000)
         self.ask(request, DELETE_TOPICS, self._controller())
 
@@ -605,10 +605,10 @@ class Helpers:
         read_committed: bool = False,
         timeout: Duration = PATIENCE,
     ) -> list[Record]:
-        """Read records, without a group: all that there are now, or with `count` as soon as there are so many.
+        """Read records without a group: all that exist now, or, with `count`, as soon as there are that many.
 
-        Shape: from the oldest record or from `offset`, of all partitions or one; in order within each partition.
-        At most `count` are returned. Errors: TimeoutError, which says how many there were.
+        Shape: from the oldest record or from `offset`, of all partitions or one; in order within each partition. At
+        most `count` records are returned. Errors: TimeoutError, which says how many there were.
         """
         client = self.client
         partitions = sorted(client.leaders(topic)) if partition is None else [partition]
@@ -650,11 +650,12 @@ class Helpers:
         return self.client.committed(group, topic, partition)
 
     def fence(self, *, transactional_id: str | None = None, group: str | None = None) -> None:
-        """Take a producer's or a group's members' place away from them, as newer ones would.
+        """Fence a producer, or the members of a group, as newer ones would.
 
-        Shape: the transactional id gets a new epoch, which aborts its transaction, and the next request of the producer that had the old one is
-        refused (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED). All members of the group are removed, and told UNKNOWN_MEMBER_ID; most
-        clients join again. Errors: ValueError unless one of both is given, or the group has no members.
+        Shape: the transactional id gets a new epoch, which aborts its transaction, and the next request of the old
+        producer is refused (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED). All members of the group are removed and get
+        UNKNOWN_MEMBER_ID; most clients rejoin. Errors: ValueError unless exactly one of both is given, or if the group
+        has no members.
         """
         if (group is None) == (transactional_id is None):
             raise ValueError("fence() needs a group or a transactional_id")
@@ -670,10 +671,10 @@ class Helpers:
         timeout: Duration = PATIENCE,
         message: str = "",
     ) -> T:
-        """Call a function until what it returns is true, and return that.
+        """Call a function until its result is true, and return the result.
 
-        Shape: it is called again whenever the broker has handled a request, and now and then besides.
-        Errors: TimeoutError, with the message and the last value; TypeError for a condition that is no function.
+        Shape: it is called again whenever the broker has handled a request, and periodically. Errors: TimeoutError,
+        with the message and the last value; TypeError for a condition that is no function.
         """
         if not callable(condition):
             raise TypeError(
@@ -696,7 +697,10 @@ class Helpers:
         members: int | None = None,
         timeout: Duration = PATIENCE,
     ) -> Group:
-        """Wait until a group is in a state, and has so many members if given. Errors: TimeoutError; ValueError for an unknown state."""
+        """Wait until a group is in a state and, if given, has that many members.
+
+        Errors: TimeoutError; ValueError for an unknown state.
+        """
         if state not in GROUP_STATES:
             raise ValueError(f"unknown state of a group {state!r}{nearest(state, GROUP_STATES)}")
         last: Group | None = None

@@ -20,9 +20,9 @@ class Clock:
     """The clock of one broker, or of one cluster.
 
     Shape: durations are strings such as "46s" and "1w", timedeltas, or numbers of seconds. The clock runs with the
-    machine's until it is commanded. It drives everything that the broker decides by time: sessions, rebalances, retention,
-    rolling of segments, compaction, transactions, producer ids, offsets. Clients' own timers stay in real time, and so does,
-    unless `freeze` is told otherwise, how long a Fetch waits for records.
+    machine's until it is commanded. It drives everything that the broker decides by time: sessions, rebalances,
+    retention, rolling of segments, compaction, transactions, producer ids, offsets. Clients' own timers stay in real
+    time, and so does the time that a Fetch waits for records, unless `freeze` changes this.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Clock:
         return self._thread.clock.now_ms()
 
     def freeze(self, *, fetch_waits: bool = False) -> Frozen:
-        """Let the time stand still until `resume`, or until the end of a `with` block.
+        """Stop the time until `resume`, or until the end of a `with` block.
 
-        Shape: with `fetch_waits`, a Fetch that comes meanwhile waits for records until the time is advanced, otherwise as long in real time as
-        it asks for.
+        Shape: with `fetch_waits`, a Fetch that arrives in the meantime waits for records until the time is advanced;
+        otherwise it waits in real time for as long as it requests.
         """
 
         async def freeze() -> None:
@@ -56,7 +56,7 @@ class Clock:
         return Frozen(self)
 
     def resume(self) -> None:
-        """Let the time run on from where it stands; harmless if it runs."""
+        """Let the time continue; does nothing if it is running."""
 
         async def resume() -> None:
             self._thread.loop.resume()
@@ -67,9 +67,9 @@ class Clock:
     def advance(self, duration: Duration, *, keep_members: bool = False) -> None:
         """Let a duration pass, through each of the broker's timers in order; a frozen clock stays frozen.
 
-        Shape: returns when all that was due has been done. With `keep_members`, the members of consumer groups
-        stay alive as if their heartbeats had come; otherwise those whose session ends are removed, since clients
-        cannot send a heartbeat meanwhile. Errors: ValueError for a negative duration, or one of more than ten years.
+        Shape: returns when all due work is done. With `keep_members`, the members of consumer groups stay alive as if
+        their heartbeats had arrived; otherwise members whose session ends are removed, because clients cannot send
+        heartbeats in the meantime. Errors: ValueError for a negative duration, or one of more than ten years.
         """
         ms = to_ms(duration)
         if ms < 0:
@@ -93,9 +93,9 @@ class Clock:
         self._moved()
 
     def jump(self, duration: Duration) -> None:
-        """Set the wall clock forward, or back if negative, as an operator or NTP does.
+        """Move the wall clock forward, or back if negative, as an operator or NTP does.
 
-        Shape: no timer fires for it, for they count on the monotonic clock. What compares timestamps sees the new time.
+        Shape: no timer fires, because timers use the monotonic clock. Comparisons of timestamps see the new time.
         Errors: ValueError for a time before 1970 or after 9999.
         """
         ms = to_ms(duration)

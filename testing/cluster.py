@@ -69,9 +69,9 @@ class Cluster(InProcess):
         return tuple(sorted(self._nodes))
 
     def kill(self, broker: int) -> None:
-        """End a broker in the middle of its work, as by SIGKILL; the others learn of it at once.
+        """Kill a broker, as by SIGKILL; the others notice it immediately.
 
-        Shape: what it has written stays for `start_broker`. Errors: ValueError if it does not run.
+        Shape: its data stay for `start_broker`. Errors: ValueError if it is not running.
         """
         thread, node = self._running(), self._node(broker)
 
@@ -122,9 +122,11 @@ class Cluster(InProcess):
         self._changed.set()
 
     def expire_session(self, broker: int) -> None:
-        """End a broker's session at ZooKeeper, as when it was not heard for too long; it goes on, and registers again.
+        """Expire a broker's ZooKeeper session, as if its heartbeats had been lost; the broker continues and registers
+        again.
 
-        Shape: returns when it has. If it was the controller, another may be it now. Errors: ValueError if it does not run; TimeoutError.
+        Shape: returns when it has registered. If it was the controller, another broker may be the controller now.
+        Errors: ValueError if it is not running; TimeoutError.
         """
         node = self._node(broker)
 
@@ -138,10 +140,10 @@ class Cluster(InProcess):
         )
 
     def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Have another broker lead a partition, and return its id; without `to`, one of the replicas in sync.
+        """Move the leadership of a partition, and return the new leader's id; without `to`, to any in-sync replica.
 
-        Shape: as an operator does it: the replica becomes the preferred one, then an election is held. Returns when it leads.
-        Errors: ValueError if it has no replica there, or is not in sync.
+        Shape: as an operator does it: the replica becomes the preferred one, then an election is held. Returns when it
+        leads. Errors: ValueError if the broker has no replica of the partition, or is not in sync.
         """
         row = self._partition(topic, partition)
         others = [each for each in row.isr_nodes if each != row.leader_id]
@@ -193,7 +195,7 @@ class Cluster(InProcess):
         return topic, partition_for(key, len(self.client.partitions(topic)))
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The id of the broker that leads a partition, once one of those that run does."""
+        """Wait until a running broker leads a partition, and return its id."""
         return self.wait_for(
             lambda: (found := self._partition(topic, partition).leader_id) in self._nodes and found,
             message=f"leader of {topic}-{partition}",
@@ -205,7 +207,7 @@ class Cluster(InProcess):
 
     @property
     def controller(self) -> int:
-        """The id of the controller, once one of the brokers that run is it."""
+        """Wait until a running broker is the controller, and return its id."""
         return self.wait_for(
             lambda: (found := self.client.controller_id()) in self._nodes and found,
             message="controller",

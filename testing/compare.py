@@ -1,7 +1,7 @@
-"""How the replies of two brokers to the same requests differ, field by field.
+"""Compares the replies of two brokers to the same requests, field by field.
 
-What brokers choose is not compared but paired: an id of one always has to stand for the same id of the other. Offsets are compared after
-subtracting how far the partitions of the one are ahead.
+Values that brokers choose are not compared but paired: an id of one broker always has to correspond to the same id of
+the other. Offsets are compared after subtracting the difference between the partitions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .exchange import Exchange
 from .json_form import to_json
 from .replay import Played
 
-#: What brokers choose, by the kind of id, in JSON names.
+#: Values that brokers choose, by the kind of id, in JSON names.
 PAIRED = {
     "memberId": "member",
     "leader": "member",
@@ -32,7 +32,7 @@ PAIRED = {
     "isrNodes": "broker",
     "offlineReplicas": "broker",
 }
-#: Where brokers are, and how long they ask clients to pause.
+#: Addresses of brokers, and how long they ask clients to pause.
 LEFT_OUT = frozenset({"host", "port", "throttleTimeMs", "rack"})
 OFFSETS = frozenset(
     {"baseOffset", "highWatermark", "lastStableOffset", "offset", "committedOffset", "endOffset"}
@@ -41,7 +41,7 @@ OFFSETS = frozenset(
 TIMES = frozenset(
     {"logAppendTimeMs", "transactionStartTimeMs", "lastTimestamp", "issueTimestampMs"}
 )
-#: What tells the elements of a list apart, of which the order has no meaning.
+#: The keys of the elements of lists whose order has no meaning.
 KEYS = (
     "apiKey",
     "name",
@@ -90,7 +90,7 @@ def shown(value: Any) -> str:
 
 
 def recorded(exchanges: Sequence[Exchange]) -> list[Played]:
-    """What the broker answered from which a recording is."""
+    """The recorded reply of the broker."""
     return [
         Played(each, each.decoded_reply(), None if each.response_bytes else "no reply")
         for each in exchanges
@@ -200,7 +200,7 @@ class Comparison:
 
 
 def key_of(one: list[Any], other: list[Any]) -> str | None:
-    """The field that tells the elements of two lists apart; None if their order has to do."""
+    """The field that identifies the elements of two lists; None if only their order does."""
     if not (one or other) or not all(isinstance(each, dict) for each in (*one, *other)):
         return None
     for key in KEYS:

@@ -35,18 +35,21 @@ if TYPE_CHECKING:
 
 MAX_RULES = 1000
 MAX_FORKS = 100
-#: The path of a fork, and what is below it.
+#: The path of a fork, and of its resources.
 FORK = re.compile(r"/v1/fork/([0-9]{1,9})(/.+)")
 JSON_LINES = "application/jsonl"
 
 
 class NotFound(LookupError):
-    """There is no such thing; the message says which there are."""
+    """Raised if a resource does not exist; the message lists the existing ones."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What an operation is asked to do. Shape: `named` are the parts of the path that stand in braces."""
+    """The arguments of an operation.
+
+    Shape: `named` are the parts of the path in braces.
+    """
 
     named: Mapping[str, str]
     query: Mapping[str, Any]
@@ -102,7 +105,7 @@ class Control:
         self._thread = ThreadPoolExecutor(1, "kwire-control")
 
     def close(self) -> None:
-        """Take up no more requests."""
+        """Accept no more requests."""
         for fork in self._forks.values():
             fork.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -357,7 +360,7 @@ class Control:
 
 
 class _Denied(Exception):
-    """The request is not carried out, whatever it says."""
+    """Raised if the request is refused regardless of its content."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""A copy of a broker's data directory, as the beginning of a broker in a test; what it is taken from is never written.
+"""A copy of a broker's data directory, as the initial state of a broker in a test; the original is never written.
 
-A directory of Apache Kafka does not say what its topics are: that is in ZooKeeper, or in the log of KRaft. Their names,
-numbers of partitions and ids follow from the directories of their partitions. Their settings do not, so they have the broker's, which
-deletes nothing by age or size unless it is told to.
+A directory of Apache Kafka does not contain the metadata of its topics, which are in ZooKeeper or in the log of KRaft.
+Their names, numbers of partitions and ids follow from the directories of their partitions. Their settings do not, so
+they get those of the broker, which deletes nothing by age or size unless configured to.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .nearest import nearest
 from .settings import with_defaults
 from .state import State, copy_file, copy_logs, entries, is_snapshot, read_metadata, stored
 
-#: The log of a KRaft quorum, which is no topic.
+#: The log of a KRaft quorum, which is not a topic.
 KRAFT_LOG = "__cluster_metadata"
-#: Producer ids begin above all that a cluster can have given out: every thousand of them costs it a write of its metadata.
+#: Producer ids begin above all that a cluster can have assigned: every thousand ids cost it a write of its metadata.
 FIRST_PRODUCER_ID = 1 << 40
 #: For topics whose settings are not known.
 KEEP_ALL = {"log.retention.ms": "-1", "log.retention.bytes": "-1"}
@@ -50,7 +50,7 @@ class NoDataDirectory(ValueError):
 
 
 class Taken(NamedTuple):
-    """What a copied directory gives: the state of the broker, and the settings that it needs."""
+    """The result of copying a directory: the state of the broker, and the settings that it needs."""
 
     state: State
     properties: dict[str, str]

@@ -15,7 +15,7 @@ from .faults import api_names
 from .handlers import ids_of
 from .json_form import HIDDEN, to_json
 
-#: Stands for the API of tokens that come without a request, after SaslHandshake v0.
+#: Stands for the API of tokens that are sent without a request, after SaslHandshake v0.
 TOKEN = "SaslToken"
 _NAMES = {number: name for name, number in api_names().items()}
 
@@ -53,10 +53,10 @@ class Exchange:
         self.request_bytes = len(frame) + 4
         self.response_bytes: int | None = None
         self.api_key = api_key
-        #: The places of the request and of its reply among all that came and went.
+        #: The positions of the request and of its reply in the sequence of all messages.
         self.order = order
         self.replied_order: int | None = None
-        #: The metadata of the cluster when the request came.
+        #: The metadata of the cluster when the request arrived.
         self.image = image
         self.frame = frame
         self._body_offset = body_offset
@@ -78,7 +78,7 @@ class Exchange:
         return self._message
 
     def decoded(self) -> Any:
-        """The request as a message that nobody else has; None if it cannot be decoded."""
+        """The request as a separate message object; None if it cannot be decoded."""
         if self.api_key == BARE_TOKEN or not self.frame:
             return None
         try:
@@ -139,7 +139,7 @@ class Exchange:
         return message
 
     def reply_version(self, message: Any) -> int:
-        """The version of the API in which a reply is."""
+        """The version of the API of a reply."""
         refused = (
             self.api_key == ApiKey.API_VERSIONS
             and message.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -27,10 +27,11 @@ class UnusedFault(UserWarning):
 
 
 class Request(NamedTuple):
-    """What a rule looks at.
+    """The properties of a request that rules check.
 
-    Shape: `rows` are the topics and partitions that the request names, with partition None where only the topic is named.
-    `connection` counts the connections of the broker from 1. `broker` has got it, and `from_broker` has sent it, None for a client. Unit: `at_ms` is on the broker's monotonic clock.
+    Shape: `rows` are the topics and partitions that the request names, with partition None where only the topic is
+    named. `connection` counts the connections of the broker from 1. `broker` received the request, and `from_broker`
+    sent it, None for a client. Unit: `at_ms` is on the broker's monotonic clock.
     """
 
     api: str
@@ -71,10 +72,10 @@ def checked_error(error: str | int) -> ErrorCode:
 
 @dataclass(eq=False, kw_only=True)
 class Rule:
-    """When a rule acts, of the requests or file operations that it matches.
+    """Determines on which of the matching requests or file operations a rule acts.
 
-    Shape: `nth` is which of them it acts on, counted from 1, `times` how often it acts before it ends by itself,
-    `after` how long it waits first, `probability` how likely it acts each time, drawn from a generator of its own.
+    Shape: `nth` selects one of them, counted from 1; `times` is how often the rule acts before it ends; `after` is how
+    long it waits first; `probability` is the chance that it acts each time, drawn from its own generator.
     """
 
     nth: int | Container[int] | None = None
@@ -174,7 +175,7 @@ class Rule:
             self._remove = None
 
     def _said(self) -> str:
-        """The arguments that were given."""
+        """The arguments that were passed."""
         words = []
         for each in fields(self):
             value = getattr(self, each.name)
@@ -183,7 +184,7 @@ class Rule:
         return ", ".join(sorted(words, key=lambda word: word.startswith(_WHEN)))
 
 
-#: What a value of an annotated type has to be, and how that is said.
+#: The permitted values of an annotated type, and their description.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
@@ -201,14 +202,15 @@ _WHEN = ("nth", "times", "probability", "seed", "after=")
 
 @dataclass(eq=False, kw_only=True)
 class Fault(Rule):
-    """A rule for requests. What is not given matches everything.
+    """A rule for requests; criteria that are not given match everything.
 
-    Shape: `api` is a name of the protocol guide ("OffsetCommit"); `version` a number or a container of numbers; `connection` the
-    number of a connection, the broker's first being 1; `broker` is the id of the broker that gets the request. With `from_broker`, an id or a
-    container of them, it is for what these brokers send, and not for clients. With `topic` and `partition`, `error` is answered in the rows that match
-    and the others are handled as ever. Without `after_apply`, an error, a closed connection or a missing answer means that the
-    broker has not carried out the request; with it, it has.
-    Errors: ValueError for an unknown name, for nothing to do, and for two things that exclude each other.
+    Shape: `api` is a name of the protocol guide ("OffsetCommit"); `version` a number or a container of numbers;
+    `connection` the number of a connection, counted from 1 for each broker; `broker` is the id of the broker that
+    receives the request. With `from_broker`, an id or a container of ids, the rule matches requests of these brokers
+    instead of clients. With `topic` and `partition`, `error` is returned in the matching rows, and the other rows are
+    handled normally. Without `after_apply`, an error, a closed connection or a missing answer means that the broker has
+    not carried out the request; with it, the broker has.
+    Errors: ValueError for an unknown name, for a rule that does nothing, and for two actions that exclude each other.
     """
 
     api: str | None = None
@@ -268,7 +270,7 @@ class Fault(Rule):
             self.api = "Metadata"
         if self.partition is not None and self.topic is None:
             raise ValueError("partition needs a topic")
-        #: What Metadata is answered from with `stale_metadata`: the broker's image when the rule was made.
+        #: The image from which `stale_metadata` answers Metadata: the broker's image when the rule was made.
         self.image: Any = None
 
     def matches(self, request: Request) -> bool:

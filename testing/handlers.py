@@ -38,15 +38,15 @@ TRANSACTIONAL_IDS = ("transactional_id", "transactional_ids", "v3_and_below_tran
 
 
 class WatchedHandlers:
-    """What happens to the requests of one broker before its handlers see them.
+    """Handles the requests of one broker before its handlers see them.
 
-    Shape: everything but `rules` is used on the broker's loop only; `rules` is replaced, never changed.
+    Shape: everything except `rules` is used on the broker's loop only; `rules` is replaced, never changed.
     """
 
     def __init__(self, jump: Callable[[int], None], broker: int = 1) -> None:
         self.rules: tuple[Fault, ...] = ()
         self.requests: deque[str] = deque(maxlen=REMEMBERED)
-        #: Called after each request while somebody waits for something to happen; None if nobody does.
+        #: Called after each request while a helper waits for an event; None otherwise.
         self.on_request: Callable[[], None] | None = None
         self.session_of: Callable[[Any], Any] = lambda _: None
         self._jump = jump
@@ -141,7 +141,7 @@ class Run:
     names: dict[bytes, str]
 
     async def answer(self, jump: Callable[[int], None], session_of: Callable[[Any], Any]) -> Any:
-        """Return what goes to the client."""
+        """Return the answer for the client."""
         rule, ctx = self.rule, self.ctx
         if rule.jump_ms:
             jump(rule.jump_ms)
@@ -185,7 +185,7 @@ class Run:
             await asyncio.sleep(self.rule.delay_ms / 1000)
 
     async def _handled(self, message: Any) -> Any:
-        """What the broker answers."""
+        """The broker's own answer."""
         turns, connection = self.ctx.services.turns, self.ctx.connection
         self.ctx.now_ms = self.ctx.services.clock.now_ms()
         result = self.function(self.ctx, message)
@@ -283,7 +283,7 @@ def reset(session: Any) -> None:
 
 
 def is_of_broker(client_id: str | None) -> bool:
-    """Whether a request is one of those that brokers send each other."""
+    """Whether a request is one that brokers send to each other."""
     return client_id is not None and OF_BROKER.fullmatch(client_id) is not None
 
 
@@ -320,7 +320,7 @@ def ids_of(api: str, message: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def described(
     ctx: RequestContext, api: str, message: Any, names: dict[bytes, str], connection: int
 ) -> Request:
-    """What rules look at."""
+    """The properties that rules check."""
     if isinstance(message, FetchRequest):
         named = fetched(ctx, message, names)
     else:

@@ -1,4 +1,4 @@
-"""What brokers in this process have in common, be it one or a cluster: a thread, and faults."""
+"""The common parts of brokers in this process, single or in a cluster: a thread, and faults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InProcess(Helpers, ABC):
         super().__init__()
         self._properties = {key: str(value) for key, value in (properties or {}).items()}
         self._thread: LoopThread | None = None
-        #: The brokers that run, by their ids, and all directories that are to be removed.
+        #: The running brokers by their ids, and all directories to be removed.
         self._nodes: dict[int, Node] = {}
         self._folders: dict[int, Path] = {}
         self._rules: list[Rule] = []
@@ -46,7 +46,7 @@ class InProcess(Helpers, ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop, and remove what is temporary; harmless if nothing runs."""
+        """Stop, and remove temporary data; does nothing if nothing is running."""
 
     def _begin(self, start: Callable[[LoopThread], Coroutine[Any, Any, None]]) -> None:
         """Start a thread, and brokers on it."""
@@ -164,13 +164,13 @@ class InProcess(Helpers, ABC):
             node.handlers.rules = tuple(each for each in self._rules if isinstance(each, Fault))
             node.files.rules = tuple(each for each in self._rules if isinstance(each, DiskFault))
 
-    # -- what has happened
+    # -- recordings
 
     def record(self) -> Recorder:
-        """Record every request of clients and every reply from now on.
+        """Record every client request and every reply from now on.
 
-        Shape: until `stop()`, the end of a `with` block, or the end of the brokers. The helpers' own requests, and what brokers send each
-        other, are left out.
+        Shape: until `stop()`, the end of a `with` block, or the end of the brokers. Requests of the helpers, and those
+        that brokers send to each other, are left out.
         """
         from .recorder import Recorder
 

@@ -16,7 +16,7 @@ from kwire.server.config.tables import is_password
 from kwire.types import Array, Records, Sized, String, Uuid, WireType, uuid_to_str
 
 HIDDEN = "[hidden]"
-#: In names of settings that kwire does not know, what tells that they are secret.
+#: Words in the names of unknown settings that mark them as secret.
 SECRET_WORDS = ("password", "secret", "credential", "jaas.config", "private.key")
 
 

@@ -17,8 +17,8 @@ from contextvars import Context, ContextVar
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-#: What keeps real time: the class and method of a timer's callback. Fetches that wait for records,
-#: the inspection of connections, the pause after a failed accept, and how long brokers wait for each other's answers.
+#: Callbacks of timers that keep real time, as class and method: waiting fetches, the inspection of connections, the
+#: pause after a failed accept, and the time that brokers wait for each other's answers.
 REAL_TIME = frozenset(
     {
         ("BrokerChannel", "_time_out"),
@@ -31,13 +31,13 @@ REAL_TIME = frozenset(
 #: The same, but for the waits of fetches: on request, these follow the commanded time.
 REAL_TIME_BUT_FETCHES = REAL_TIME - {("FetchWaiter", "end")}
 
-#: Periodic checks that look for work every few seconds. In real time they are plain timers. While time is advanced
-#: they make no steps of their own, or a week would be a million steps: each is run if it is due when another timer
-#: has been, and at the end.
+#: Periodic checks that look for work every few seconds. In real time they are plain timers. While time is advanced,
+#: they make no steps of their own, because a week would take a million steps: a check that is due runs after the next
+#: other timer, and at the end.
 CHECKS = frozenset({"LogUpkeep._repeat.<locals>.run", "clean", "drop_laggards", "Tls._watch"})
 CHECK_S = 60.0
 
-#: How many turns of the loop one step may take to come to rest. More are taken only if clients keep it busy.
+#: How many turns of the loop one step may take to come to rest. Only busy clients can make it take more.
 MOST_TURNS = 500
 
 
@@ -46,7 +46,7 @@ OWNER: ContextVar[object] = ContextVar("OWNER", default=None)
 
 
 class OwnedTask(asyncio.Task[Any]):
-    """A task that knows its broker."""
+    """A task that belongs to a broker."""
 
     owner: object = None
 
@@ -108,8 +108,8 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     async def advance(self, seconds: float, before_timers: Callable[[], None]) -> int:
         """Move the frozen time forward, through each timer in order; return the number of steps.
 
-        Shape: what a timer starts has come to rest before the time moves on. `before_timers` is called at the time
-        of each step, before its timers.
+        Shape: work started by a timer comes to rest before the time moves on. `before_timers` is called at the time of
+        each step, before its timers.
         """
         assert self._frozen_at is not None
         end = self._frozen_at + seconds
@@ -182,7 +182,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call back at a time of `time()`; what keeps real time, when so much real time has passed."""
+        """Schedule a callback at a time of `time()`; callbacks that keep real time run after that much real time."""
         delay = when - self.time()
         if self._keeps_real_time(callback) or (delay <= CHECK_S and self._is_check()):
             return self.call_later(delay, callback, *args, context=context)
@@ -263,7 +263,7 @@ class LoopClock:
         return round(self._loop.time() * 1_000_000)
 
     def time(self) -> Time:
-        """What another broker needs to go on from here."""
+        """The state that another broker needs to continue from here."""
         return Time(self._now_us(), time.time_ns() // 1000, self._loop.is_frozen)
 
     def take_up(self, other: Time) -> None:
@@ -279,5 +279,5 @@ class LoopClock:
         return self.monotonic_us() + self._wall_us
 
     def set_back_or_forward(self, ms: int) -> None:
-        """Set the wall clock, as an operator or NTP does; the other clock goes on undisturbed."""
+        """Set the wall clock, as an operator or NTP does; the monotonic clock is not affected."""
         self._wall_us += ms * 1000

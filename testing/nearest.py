@@ -1,4 +1,4 @@
-"""The known word that is most like one that is unknown, for messages."""
+"""Finds the known word that is most similar to an unknown one, for messages."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .recorder import Recorder
     from .state import State
 
-#: What a broker's start refuses: settings, and data that it cannot use.
+#: Errors that prevent a broker from starting: invalid settings and unusable data.
 StartError = (
     ConfigError,
     CorruptMetaProperties,
@@ -125,7 +125,10 @@ class Node:
         await broker.stop()
 
     async def crash(self) -> None:
-        """End in the middle of its work, as by SIGKILL. What it has written stays; its session in the store ends."""
+        """End the broker abruptly, as by SIGKILL.
+
+        Its data stay; its session in the store ends.
+        """
         broker, self.broker = self.broker, None
         if broker is None:
             return
@@ -172,7 +175,10 @@ class Node:
         )
 
     def taken_to(self, target: Path) -> State:
-        """Copy its data to an empty directory, and return the rest of what it holds. Errors: OSError."""
+        """Copy its data to an empty directory, and return the rest of its state.
+
+        Errors: OSError.
+        """
         from .state import take
 
         assert self.broker is not None and self.broker.opened is not None
@@ -180,7 +186,7 @@ class Node:
         return take(opened.log_manager, opened.store.tree, self._clock, target)
 
     def record(self, recorders: tuple[Recorder, ...]) -> None:
-        """Have these recorders, and no others, told of requests and replies."""
+        """Pass requests and replies to exactly these recorders."""
         if self._tap is None and recorders:
             from .tap import Tap
 
@@ -230,7 +236,7 @@ class Node:
 class OwnedStore(EmbeddedStore):
     """A broker's session on the tree of its cluster.
 
-    Shape: what a watch starts belongs to the broker that left it, not to the one whose write has fired it.
+    Shape: work started by a watch belongs to the broker that set the watch, not to the one whose write fired it.
     """
 
     def __init__(self, tree: EmbeddedTree, owner: Node) -> None:
@@ -366,7 +372,7 @@ _CLEANING = threading.Lock()
 
 
 class InlineExecutor(Executor):
-    """Does the work of threads and processes at once: what a test writes is little, and starting them would take longer.
+    """Does the work of threads and processes immediately: tests write little, and starting threads would take longer.
 
     Shape: while rules make the disk slow, its work is done in threads, so that nothing else waits for it.
     """
@@ -374,7 +380,7 @@ class InlineExecutor(Executor):
     def __init__(self, files: Files, **options: Any) -> None:
         super().__init__(**options)
         self._files = files
-        #: What log compaction keeps between calls, which in the product has a process of its own.
+        #: The state of log compaction between calls; in the product, it is in a separate process.
         self._cleaning: dict[int, Any] = {}
 
     def separate(self, *, niceness: int) -> InlineExecutor:
@@ -409,13 +415,13 @@ class InlineExecutor(Executor):
 
 
 def keep_classic(group: Group, now_ms: int) -> None:
-    """Begin the sessions of all members of a classic group anew."""
+    """Restart the sessions of all members of a classic group."""
     for member in group.members.values():
         member.deadline_ms = max(member.deadline_ms, now_ms + member.session_timeout_ms)
 
 
 def keep_consumers(machine: ConsumerGroups, group: ConsumerGroup, now_ms: int) -> None:
-    """Begin the sessions of all members of a group of the consumer protocol (KIP-848) anew."""
+    """Restart the sessions of all members of a group of the consumer protocol (KIP-848)."""
     session_ms = machine.metadata.settings(group.group_id, machine.kind).session_timeout_ms
     for member in group.members.values():
         own_ms = session_ms if member.classic is None else member.classic.session_timeout_ms

@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what a real cluster cannot do."""
+    """Skip tests that a real cluster cannot run."""
     if config.getoption("--kafka-bootstrap"):
         skip = pytest.mark.skip(reason="needs kwire, and --kafka-bootstrap names another cluster")
         for item in items:
@@ -104,7 +104,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture
 def kafka_process(request: pytest.FixtureRequest) -> Iterator[ProcessBroker]:
-    """A broker in a process of its own for this test, which can be killed and started again."""
+    """A broker in a separate process for this test, which can be killed and started again."""
     if request.config.getoption("--kafka-bootstrap"):
         pytest.skip("kafka_process is kwire's own, and --kafka-bootstrap names another cluster")
     from .process import ProcessBroker

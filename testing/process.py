@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which a test can kill and start again on the same data."""
+"""A broker in a separate process, which a test can kill and start again on the same data."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ProcessBroker(Helpers):
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Let the process continue after `pause`."""
         self._running().send_signal(signal.SIGCONT)
 
     @property

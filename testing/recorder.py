@@ -1,4 +1,4 @@
-"""What clients have asked and been answered, as JSON: for assertions, and to save."""
+"""The requests and replies of clients as JSON, for assertions and for saving."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Recorder:
         self._stop: Callable[[Recorder], None] | None = stop
 
     def stop(self) -> None:
-        """Record no more; what is recorded stays. Harmless if it has ended."""
+        """Stop recording; the recorded exchanges stay. Does nothing if the recording has ended."""
         stop, self._stop = self._stop, None
         if stop is not None:
             stop(self)
@@ -50,9 +50,10 @@ class Recorder:
         connection: int | None = None,
         principal: str | None = None,
     ) -> list[Exchange]:
-        """The exchanges whose request is of this API, names this topic and so on; what is not given matches all.
+        """The exchanges whose requests match the API, topic and so on; criteria that are not given match all.
 
-        Shape: `api` is a name of the protocol guide. Errors: ValueError for an unknown one, with the nearest known name.
+        Shape: `api` is a name of the protocol guide. Errors: ValueError for an unknown one, with the nearest known
+        name.
         """
         if api is not None and api != TOKEN:
             checked_api(api)
@@ -75,11 +76,12 @@ class Recorder:
         ]
 
     def assert_order(self, *expected: Expected) -> list[Exchange]:
-        """Check that these requests have come in this order; others may have come between them.
+        """Check that these requests arrived in this order; other requests may have arrived in between.
 
-        Shape: each is the name of an API, or that and fields that the request has to have, with their names and values as in `request`:
-        ("OffsetCommit", {"groupId": "shop"}). Of a list, each given element has to be there. Returns the exchanges.
-        Errors: AssertionError, which says what is missing, and how the requests of its API differ; ValueError for an unknown API.
+        Shape: each is the name of an API, or a name with the fields that the request must have, in the form of
+        `request`: ("OffsetCommit", {"groupId": "shop"}). A list must contain each given element. Returns the exchanges.
+        Errors: AssertionError, which says what is missing, and how the requests of its API differ; ValueError for an
+        unknown API.
         """
         wanted = [(each, {}) if isinstance(each, str) else each for each in expected]
         for api, fields in wanted:
@@ -119,10 +121,11 @@ class Recorder:
         Path(path).write_text("".join(lines), encoding="utf-8")
 
     def replay(self, bootstrap: str) -> list[Difference]:
-        """Send the same requests to another broker, and return how its replies differ from those that are recorded.
+        """Send the same requests to another broker, and return how its replies differ from the recorded ones.
 
-        Shape: all requests go to the first address of `bootstrap`, on as many connections as there were, in the order in which they came, after the
-        replies that had come before them. Topics that the recording began with are created if they are missing. Requests with secrets are not sent.
+        Shape: all requests go to the first address of `bootstrap`, on as many connections as there were, in their
+        original order, and each after the replies that preceded it. Missing topics from the beginning of the recording
+        are created. Requests with secrets are not sent.
         Errors: OSError, KafkaError.
         """
         from .compare import compare, recorded
@@ -140,7 +143,7 @@ class Recorder:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
-    """How a value differs from what is expected of it; of objects and lists only what is expected counts."""
+    """The differences between a value and the expected one; unexpected parts of objects and lists are ignored."""
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         found = []
         for name, value in expected.items():
@@ -169,7 +172,7 @@ def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
 def _explained(
     wanted: Iterable[tuple[str, Mapping[str, Any]]], found: list[int], recorded: list[Exchange]
 ) -> str:
-    """What an assertion says about requests that have not come in order."""
+    """The message of an assertion about requests in the wrong order."""
     lines = ["the requests did not arrive in this order:"]
     missing: tuple[str, Mapping[str, Any]] | None = None
     for number, (api, fields) in enumerate(wanted):

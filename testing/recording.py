@@ -1,6 +1,6 @@
-"""Saved recordings: JSON Lines, with all that a replay needs if they are saved with their frames.
+"""Saved recordings: JSON Lines, which can be replayed if they are saved with their frames.
 
-The first line of such a recording has the topics that there were when its first request came; each other line is an exchange.
+The first line of such a recording has the topics that existed at its first request; each other line is an exchange.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RecordedTopic(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """Exchanges in the order in which the requests came, and the topics that they began with."""
+    """Exchanges in the order of their requests, and the topics at the beginning."""
 
     topics: tuple[RecordedTopic, ...]
     exchanges: tuple[Exchange, ...]
@@ -65,7 +65,10 @@ def recording_of(exchanges: Iterable[Exchange]) -> Recording:
 
 
 def save(recording: Recording, path: Path) -> None:
-    """Write a recording with its frames. Shape: those of requests and replies with secrets are left out. Errors: OSError."""
+    """Write a recording with its frames.
+
+    Shape: requests and replies with secrets are left out. Errors: OSError.
+    """
     topics = [
         {
             "name": topic.name,

@@ -10,9 +10,9 @@ from .client import Helpers, Topic
 
 
 class RemoteCluster(Helpers):
-    """A Kafka cluster that the test does not own. It has the helpers, but neither a clock nor faults.
+    """A Kafka cluster that does not belong to the test; it has the helpers, but neither a clock nor faults.
 
-    Shape: a topic keeps its name only if it is given one; what a test names itself, it also shares with other runs.
+    Shape: `topic` makes unique names; topics that the test names in other ways are shared with other runs.
     """
 
     replication_factor = -1

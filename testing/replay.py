@@ -1,8 +1,8 @@
 """Sends the requests of a recording to a broker again.
 
-Requests go in the order of the recording, each on its own one of as many connections, and wait for the replies that had come before
-them there. What the brokers themselves choose is put in place: ids of members, producers, topics and fetch sessions, generations of groups, and the
-offsets of partitions that were not empty.
+Requests are sent in the order of the recording, on as many connections, and each waits for the replies that preceded
+it. Values that brokers choose are replaced: ids of members, producers, topics and fetch sessions, generations of
+groups, and the offsets of partitions that were not empty.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .recording import Recording
 
 #: How long a reply is waited for; a rebalance takes a few seconds. Unit: seconds.
 PATIENCE_S = 15.0
-#: What brokers choose, by the names of the fields.
+#: Values that brokers choose, by the names of the fields.
 MEMBER, PRODUCER, TOPIC, SESSION = "member_id", "producer_id", "topic_id", "session_id"
 CHOSEN = (MEMBER, PRODUCER, TOPIC, SESSION)
 GENERATION = ("generation_id", "generation_id_or_member_epoch")
@@ -39,7 +39,8 @@ GENERATION = ("generation_id", "generation_id_or_member_epoch")
 OFFSETS = ("fetch_offset", "committed_offset")
 
 
-#: What a broker answers while the topics of its coordinators are created and loaded, and when to ask again. Unit: seconds.
+#: Temporary errors while the topics of a broker's coordinators are created and loaded, and the retry interval. Unit:
+#: seconds.
 COMING_UP = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -51,7 +52,10 @@ ASK_AGAIN_S = 0.1
 
 
 class Played(NamedTuple):
-    """A request that was sent again, and what came of it. Shape: `response` is None if there is none, and `failure` says why."""
+    """A request that was sent again, and its outcome.
+
+    Shape: `response` is None if there is none, and `failure` says why.
+    """
 
     exchange: Exchange
     response: Any
@@ -59,14 +63,17 @@ class Played(NamedTuple):
 
 
 class Chosen:
-    """What one broker has chosen, by what another one had. Shape: keys are (kind of id, the other's value)."""
+    """The values that one broker has chosen, by those of another.
+
+    Shape: keys are (kind of id, the other's value).
+    """
 
     def __init__(self) -> None:
         self._by_other: dict[tuple[Any, ...], Any] = {}
         self.shifts: dict[tuple[str, int], int] = {}
 
     def learn(self, request: Any, other: Any, own: Any) -> None:
-        """Compare what both brokers have answered."""
+        """Pair the values in the answers of both brokers."""
         for name in GENERATION:
             if hasattr(other, name) and hasattr(request, "group_id"):
                 generation = getattr(other, name)
@@ -90,11 +97,11 @@ class Chosen:
                 self._learn(theirs, ours)
 
     def own(self, *key: Any) -> Any:
-        """What this broker has for what the other had; the same if nothing is known."""
+        """This broker's value for a value of the other broker; the same if none is known."""
         return self._by_other.get(key, key[-1])
 
     def put_in(self, message: Any, names: dict[bytes, str]) -> None:
-        """Put what this broker has chosen into a request, which is changed."""
+        """Replace the chosen values in a request, which is modified."""
         group = getattr(message, "group_id", None)
         for name in GENERATION:
             if group is not None and hasattr(message, name):
@@ -124,7 +131,7 @@ class Chosen:
                 self._put_in(value, names, topic)
 
     def records(self, records: Any) -> bytes:
-        """Batches with the producers' ids that this broker has given out."""
+        """Batches with the producer ids that this broker has assigned."""
         buffer = bytearray(records)
         try:
             found = list(iter_batch_headers(bytes(buffer)))
@@ -198,7 +205,10 @@ class Player:
         self._played: dict[int, Played] = {}
 
     def play(self) -> list[Played]:
-        """Send all requests, and return what came of them. Errors: OSError, KafkaError if the broker cannot be prepared."""
+        """Send all requests, and return their outcomes.
+
+        Errors: OSError, KafkaError if the broker cannot be prepared.
+        """
         self._prepare()
         events: list[tuple[int, bool, Exchange]] = []
         for exchange in self._recording.exchanges:
@@ -221,7 +231,7 @@ class Player:
         ]
 
     def _prepare(self) -> None:
-        """Ask what the broker serves, and create the topics that the recording began with."""
+        """Get the broker's API versions, and create the topics of the beginning of the recording."""
         client = Client(f"{self._address[0]}:{self._address[1]}")
         try:
             served = client.ask(ApiVersionsRequest(), 0)
@@ -283,7 +293,7 @@ class Player:
 
     @staticmethod
     def _is_too_early(exchange: Exchange, response: Any) -> bool:
-        """Whether a coordinator is not there yet, where it was in the recording: all clients then ask again."""
+        """Whether a coordinator that was ready in the recording is not ready yet: clients then retry."""
         recorded = exchange.decoded_reply()
         return recorded is not None and bool(
             COMING_UP & (set(errors_of(response)) - set(errors_of(recorded)))

@@ -16,7 +16,7 @@ from kwire.types import Int64
 
 TOPIC = ("name", "topic", "topic_name", "topic_id")
 PARTITION = ("index", "partition", "partition_index", "partition_id")
-#: What a group or a transaction among several is known by.
+#: The field that identifies a group or a transaction among several.
 KEY = ("group_id", "transactional_id")
 ERROR = ("error_code", "partition_error_code")
 
@@ -111,7 +111,7 @@ def values_of(message: Any, fields: tuple[str, ...]) -> Iterator[str]:
 
 
 def only(message: Any, names: dict[bytes, str], picked: IsPicked) -> Any:
-    """A copy of a message with the rows that are picked; topics without rows are left out."""
+    """A copy of a message with the selected rows; topics without rows are left out."""
     result = copy(message)
     for field, values in lists_of(message):
         if not is_struct(values[0]):

@@ -115,10 +115,10 @@ class SecureBroker(Broker):
     # -- who there is
 
     def user(self, name: str, *, password: str | None = None) -> str:
-        """Add a user who can log in with any of the mechanisms, or change the password; without one it is random.
+        """Add a user who can log in with any of the mechanisms, or change the password, which is random if not given.
 
-        Shape: returns the principal, "User:alice". A new user may do nothing. Errors: ValueError for a name that the settings of PLAIN
-        cannot have, KafkaError.
+        Shape: returns the principal, "User:alice". A new user has no permissions. Errors: ValueError for a name that
+        the settings of PLAIN cannot have, KafkaError.
         """
         if not name or not all(each.isalnum() or each in "_.-@" for each in name):
             raise ValueError(f"a user's name consists of letters, digits and _.-@, not {name!r}")
@@ -178,9 +178,10 @@ class SecureBroker(Broker):
     def allow(self, principal: str, *operations: str, **resource: Any) -> None:
         """Allow operations on a resource.
 
-        Shape: `principal` is "User:alice", the principal of a certificate, or "User:*"; operations are Kafka's: "Read", "DescribeConfigs", "All".
-        The resource is one of `topic`, `group`, `transactional_id`, each a name or "*", and `cluster=True`; with `prefixed=True` all whose names begin
-        so. `host` is an address, by default any. Errors: ValueError for an unknown word, with the nearest known one.
+        Shape: `principal` is "User:alice", the principal of a certificate, or "User:*"; operations are Kafka's: "Read",
+        "DescribeConfigs", "All". The resource is one of `topic`, `group`, `transactional_id`, each a name or "*", and
+        `cluster=True`; with `prefixed=True`, the name is a prefix. `host` is an address, by default any. Errors:
+        ValueError for an unknown word, with the nearest known one.
         """
         self._add(Permission.ALLOW, principal, operations, **resource)
 
