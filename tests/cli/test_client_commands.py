@@ -278,7 +278,7 @@ def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
         )
         assert refused == "kwire: a/b: ACL binding contains invalid resource name.\n"
         remove = ("acls", "remove", "--topic", "t")
-        assert "--force does not ask" in kwire(broker, *remove, code=1)
+        assert "--force removes without asking" in kwire(broker, *remove, code=1)
         kept = kwire(broker, *remove, text="n\n")
         assert "Remove these ACLs? (y/n)" in kept and "nothing is removed" in kept
         assert kwire(broker, "acls", "list").count("Topic") == 2

@@ -546,7 +546,7 @@ def test_unsigned_tokens_are_accepted_only_where_switched_on_and_with_a_warning(
     values = {"sasl.server.callback.handler.class": UNSECURED_VALIDATOR}
     module = jaas('unsecuredValidatorRequiredScope="LOG_IN"')
     mechanism = made(values, module)
-    assert "whoever can connect can log in as any user" in WARNINGS[0]
+    assert "anyone who can connect can log in as any user" in WARNINGS[0]
     good = unsigned_token(CLAIMS | {"scope": "LOG_IN"})
     answer = log_in(mechanism.server(), format_initial_response(good))
     assert answer == Authenticated(b"", "User:alice", (NOW + 600) * 1000)
