@@ -135,7 +135,10 @@ def protect_children() -> None:
 def command() -> int:
     """What the installed command `kwire` calls."""
     protect_children()
-    return main()
+    try:
+        return main()
+    except KeyboardInterrupt:  # while modules are loaded
+        return 130
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 
 from kwire.testing import Broker
+from server import __main__ as kwire_command
 from server.__main__ import COMMANDS, main, make_parser
 from server.event_loop import form_and_why
 
@@ -88,3 +90,14 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert said.startswith("kwire ")
     assert said.endswith(f", {form_and_why()})\n")
+
+
+def test_ctrl_c_while_modules_are_loaded_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(chosen: str | None) -> ArgumentParser:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kwire_command, "make_parser", interrupted)
+    monkeypatch.setattr(kwire_command, "protect_children", lambda: None)
+    assert kwire_command.command() == 130
