@@ -70,8 +70,14 @@ KNOWN: tuple[tuple[str, str], ...] = (
         "Spark has no connector for Kafka: --jars DIR names a folder with its jars",
     ),
     (
-        r"No FileSystem for scheme \"([^\"]+)\"|UnsupportedFileSystemException: ([^\n]+)",
-        "Spark has no client for this file system ({0}{1}); --conf spark.jars.packages=... adds one",
+        r"No FileSystem for scheme \"([^\"]+)\"|UnsupportedFileSystemException: ([^\n]+)"
+        r"|ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.\S+) not found",
+        "Spark has no client for this file system ({0}{1}{2}); --conf spark.jars.packages=... adds one",
+    ),
+    (
+        r"No AWS Credentials provided|CredentialInitializationException|Unable to load credentials from",
+        "S3 needs credentials, and none were found: give --conf spark.hadoop.fs.s3a.access.key=... and"
+        " spark.hadoop.fs.s3a.secret.key=..., or set AWS's environment variables",
     ),
     (
         r"UnknownHostException: ([^\s:]+)",

@@ -118,6 +118,14 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
             "[PATH_ALREADY_EXISTS] Path file:/a/_staging/archive.archive.4/data already exists.",
             "another job is also archiving to file:/a",
         ),
+        (
+            "Caused by: java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found\n\tat a",
+            "no client for this file system (org.apache.hadoop.fs.s3a.S3AFileSystem); --conf",
+        ),
+        (
+            "org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided by TemporaryAWS",
+            "S3 needs credentials, and none were found",
+        ),
         ("Set(orders-1) are gone. Some data", "orders-1: no longer there"),
         (
             "[STREAM_FAILED] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST",
