@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -70,9 +71,18 @@ class Views:
 class GroupMember(Client):
     """Joins, sends heartbeats, gives up what it is told to, commits with its epoch, and sometimes leaves."""
 
-    def __init__(self, *args: Any, views: Views, tps: list[TopicPartition]) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        views: Views,
+        tps: list[TopicPartition],
+        real_coordinator: Callable[[], int],
+    ) -> None:
         super().__init__(*args)
         self.views = views
+        self.real_coordinator = real_coordinator
+        #: Until when the member keeps what it has without an answer.
+        self.until = 0.0
         self.tps = tps
         self.member_id = f"member-{self.id}"
         self.epoch = 0
@@ -119,7 +129,7 @@ class GroupMember(Client):
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         asked = loop.time()
-        if self.epoch > 0 and asked >= self.views.until.get(self.member_id, 0.0):
+        if self.epoch > 0 and asked >= self.until:
             self._lose()  # as a client does that has heard nothing for so long
         while self.tps[0].topic not in self.topic_ids:
             await self.refresh()
@@ -153,7 +163,11 @@ class GroupMember(Client):
                     for row in answer.assignment.topic_partitions
                     for number in row.partitions
                 )
-            self.views.get(self.member_id, self.owned, asked, loop.time())
+            self.until = asked + SESSION_S
+            # A broker that was replaced without knowing it may confirm a session: nothing is written for that. It is not
+            # known to the broker that replaced it, as with Apache Kafka.
+            if self.known_coordinator == self.real_coordinator():
+                self.views.get(self.member_id, self.owned, asked, loop.time())
 
     def _rows(self) -> list[TopicPartitions]:
         topic_id = self.topic_ids[self.tps[0].topic]

@@ -177,6 +177,7 @@ class World:
                 self.history,
                 views=self.views,
                 tps=tps,
+                real_coordinator=self._coordinator,
             )
             for number in range(self.members)
         )
@@ -228,6 +229,17 @@ class World:
         for task in tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception()  # type: ignore[misc]
+
+    def _coordinator(self) -> int:
+        """The broker that leads the groups' partition in the newest epoch; -1 if there is none."""
+        led = [
+            (partition.state.leader_epoch, node.id)
+            for node in self.nodes.values()
+            if node.broker is not None and node.broker.rooms is not None
+            for partition in node.broker.rooms.replica_manager
+            if partition.tp.topic == "__consumer_offsets" and partition.is_leader
+        ]
+        return max(led, default=(-1, -1))[1]
 
     async def _watch(self) -> None:
         while True:

@@ -25,6 +25,7 @@ from server.coordinator.group.consumer.records import (
     decode_consumer_group_record,
 )
 from server.coordinator.group.listing import describe_consumer_group
+from server.coordinator.group.modern.machine import PROMPT_MS, RETRY_MS
 from server.coordinator.group.modern.members import MemberState
 from server.coordinator.group.modern.order import hash_of_name
 from server.coordinator.group.modern.refusal import Refusal
@@ -259,6 +260,14 @@ def test_targets_are_made_no_more_often_than_the_interval() -> None:
     machine.advance(1000)
     assert machine.beat("m2", 2).member_epoch == 3
     assert machine.group.assignment_epoch == 3
+
+
+def test_interval_does_not_last_until_a_time_that_a_clock_set_back_has_not_reached() -> None:
+    machine = ConsumerMachine(consumer_assignment_interval_ms=1000)
+    machine.beat("m1", 0)
+    machine.clock.advance(-600_000)
+    machine.shard.shift_time(-600_000)
+    assert machine.beat("m2", 0).member_epoch == 3
 
 
 # Staying
@@ -586,6 +595,54 @@ def test_a_write_that_takes_too_long_is_answered_and_may_still_come(
     assert machine.answers[token].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     machine.commit()
     assert "m1" in machine.group.members
+
+
+def test_nobody_is_answered_while_a_write_takes_long(machine: ConsumerMachine) -> None:
+    """Another broker may have taken over the group: what this one answers may not be so any more."""
+    machine.beat("m1", 0)
+    machine.hold = True
+    machine.send("m2", 0)
+    machine.advance(PROMPT_MS - 1)
+    assert machine.beat("m1", 2, owned=ALL).error_code == 0
+    machine.advance(1)
+    unchanged, full = machine.send("m1", 2), machine.send("m1", 2, owned=ALL)
+    assert not {unchanged, full} & machine.answers.keys()
+    machine.hold = False
+    machine.commit()
+    assert machine.answers[unchanged].error_code == machine.answers[full].error_code == 0
+    assert machine.beat("m1", 2).error_code == 0
+
+
+def test_requests_are_refused_while_a_write_is_overdue(machine: ConsumerMachine) -> None:
+    machine.beat("m1", 0)
+    machine.hold = True
+    machine.send("m2", 0)
+    _, ticket = machine.in_flight[0]
+    machine.advance(5_000)
+    machine.apply(machine.shard.completed(ticket, ErrorCode.REQUEST_TIMED_OUT, machine.now))
+    for member in ("m1", "m3"):
+        refused = machine.beat(member, 2 if member == "m1" else 0)
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    machine.hold = False
+    machine.commit()
+    assert machine.beat("m1", 2, owned=ALL).error_code == 0
+    assert machine.beat("m3", 0).error_code == 0
+
+
+def test_silent_members_are_removed_although_writes_fail(machine: ConsumerMachine) -> None:
+    """Neither the removal whose write fails is lost, nor the one that waits for it."""
+    machine.beat("m1", 0)
+    machine.beat("m2", 0)
+    machine.hold = True
+    machine.advance(45_000)
+    assert len(machine.in_flight) == 1
+    machine.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert set(machine.group.members) == {"m1", "m2"}
+    machine.hold = False
+    machine.commit()
+    assert set(machine.group.members) == {"m1"}
+    machine.advance(RETRY_MS)
+    assert machine.group.is_empty
 
 
 # What is kept

@@ -411,6 +411,25 @@ def test_target_is_made_again_only_after_the_interval() -> None:
     assert (answer.member_epoch, given(answer)) == (3, FOO)
 
 
+def test_interval_does_not_last_until_a_time_that_a_clock_set_back_has_not_reached() -> None:
+    machine = ShareMachine(share_assignment_interval_ms=1_000)
+    machine.share_beat("a", 0, "foo")
+    machine.clock.advance(-600_000)
+    machine.shard.shift_time(-600_000)
+    assert machine.share_beat("a", 2).member_epoch == 3
+
+
+def test_silent_member_is_removed_although_a_write_fails(machine: ShareMachine) -> None:
+    machine.share_beat("a", 0, "foo")
+    machine.hold = True
+    machine.advance(45_000)
+    machine.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert not machine.share.is_empty
+    machine.hold = False
+    machine.advance(500)
+    assert machine.share.is_empty
+
+
 # testShareGroupPendingAssignments
 
 

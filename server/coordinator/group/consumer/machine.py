@@ -69,7 +69,7 @@ class ConsumerGroups(GroupMachine[Draft]):
         out: Result[Any] = Result()
         group_id = request.group_id
         known = self.shard.groups.get(group_id)
-        if isinstance(known, ConsumerGroup):
+        if isinstance(known, ConsumerGroup) and self.writes.may_answer(group_id, now_ms):
             member = heartbeat.unchanged(known, request, client, self.metadata.image())
             if member is not None:
                 settings = self.metadata.settings(group_id, self.kind)
@@ -369,7 +369,7 @@ class ConsumerGroups(GroupMachine[Draft]):
             )
             self.remove(near, group, [member_id], draft)
 
-        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+        self.perform(self.missed(timer, epoch, run), now_ms, out)
 
     def remove(
         self, near: Surroundings, group: ConsumerGroup, member_ids: Iterable[str], draft: Draft

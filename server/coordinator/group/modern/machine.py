@@ -2,7 +2,8 @@
 
 An operation is computed from the committed state alone. While a write of its group is in progress, an operation that
 needs no write is answered, and any other waits. The state therefore changes only by replay, as everywhere in this
-folder. Source: GroupMetadataManager, CoordinatorRuntime.
+folder. If the write takes long, every operation waits: the broker may have lost the partition without knowing it, and
+must not confirm what another coordinator has changed meanwhile. Source: GroupMetadataManager, CoordinatorRuntime.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from kwire.errors import ErrorCode
 
-from ...result import Result
+from ...result import Result, Timer
 from ..kinds import GroupHome
 from ..offsets import group_error_for
-from .deadlines import Deadlines
+from .deadlines import Deadlines, SetDeadline
 from .draft import AssignTarget, Draft
 from .refusal import Refusal
 from .surroundings import Metadata, Surroundings
 
 #: The maximum number of requests that wait for a group's write; clients of further requests are told to retry.
 MOST_WAITING = 10_000
+
+#: A write that takes longer may never succeed. In Apache Kafka every answer waits for the writes before it.
+PROMPT_MS = 1_000
+
+#: The pause before a member whose removal could not be written is removed again. Source: CoordinatorTimerImpl.
+RETRY_MS = 500
 
 #: Stands for the answer to a request that is answered elsewhere.
 NO_ANSWER = object()
@@ -34,7 +41,8 @@ class Operation(NamedTuple, Generic[D]):
     """A request or a timer that concerns one group.
 
     Shape: `run` fills the draft; `refuse` makes the answer for an error; the token is None if nobody waits for an
-    answer. `reads` says that the operation may be answered while a write is in progress.
+    answer; such an operation is not refused when the write that it waits for fails, but run. `reads` says that the
+    operation may be answered while a write is in progress. `unwritten` is called if its own records cannot be written.
     """
 
     group_id: str
@@ -42,6 +50,7 @@ class Operation(NamedTuple, Generic[D]):
     run: Callable[[Surroundings, D], None]
     refuse: Callable[[Refusal], Any]
     reads: bool = False
+    unwritten: Callable[[int, Result[Any]], None] | None = None
 
 
 def nobody(refusal: Refusal) -> None:
@@ -53,17 +62,37 @@ class Writes:
     """The writes of one shard's groups.
 
     Shape: `writing` maps a group with a write in progress to the operations that wait for it; `timed_out` has the
-    drafts whose requests were answered before the outcome of their write was known.
+    drafts whose requests were answered before the outcome of their write was known, and `overdue` their groups.
+    `began_ms` is when each write in progress began.
     """
 
     def __init__(self) -> None:
         self.writing: dict[str, deque[tuple[GroupMachine[Any], Operation[Any]]]] = {}
+        self.began_ms: dict[str, int] = {}
         self.timed_out: set[int] = set()
+        self.overdue: set[str] = set()
         self.deadlines = Deadlines()
+
+    def begin(self, group_id: str, now_ms: int) -> None:
+        """Note that a write of a group begins."""
+        self.writing[group_id] = deque()
+        self.began_ms[group_id] = now_ms
+
+    def end(self, group_id: str) -> None:
+        """Note that the write of a group has ended."""
+        self.writing.pop(group_id, None)
+        self.began_ms.pop(group_id, None)
+        self.overdue.discard(group_id)
+
+    def may_answer(self, group_id: str, now_ms: int) -> bool:
+        """Whether requests that need no write are answered: no write of the group is in progress for long."""
+        began_ms = self.began_ms.get(group_id)
+        return began_ms is None or now_ms < began_ms + PROMPT_MS
 
     def shift_time(self, delta_ms: int) -> None:
         """Move all deadlines, because the clock behind `now_ms` was set."""
         self.deadlines.shift(delta_ms)
+        self.began_ms = {group_id: at + delta_ms for group_id, at in self.began_ms.items()}
 
     def unload(self) -> Result[Any]:
         """Refuse the waiting operations, because another broker will coordinate these groups."""
@@ -73,6 +102,8 @@ class Writes:
             for _, operation in waiting:
                 out.reply(operation.token, operation.refuse(moved))
         self.writing.clear()
+        self.began_ms.clear()
+        self.overdue.clear()
         self.deadlines.clear()
         return out
 
@@ -121,6 +152,18 @@ class GroupMachine(Generic[D]):
 
     # Running operations
 
+    def missed(
+        self, timer: Timer, epoch: int, run: Callable[[Surroundings, D], None]
+    ) -> Operation[D]:
+        """The operation that follows a member's missed deadline; tried again while its records cannot be written."""
+        group_id, member_id = timer.key
+        again = SetDeadline(timer.op_name, group_id, member_id, RETRY_MS, epoch, only_new=True)
+
+        def unwritten(now_ms: int, out: Result[Any]) -> None:
+            self.deadlines.set(again, now_ms, out)
+
+        return Operation(group_id, None, run, nobody, unwritten=unwritten)
+
     def near(self, group_id: str, now_ms: int) -> Surroundings:
         metadata = self.metadata
         return Surroundings(
@@ -135,7 +178,11 @@ class GroupMachine(Generic[D]):
     def perform(self, operation: Operation[D], now_ms: int, out: Result[Any]) -> None:
         """Run an operation, or queue it behind the write of its group."""
         waiting = self.writes.writing.get(operation.group_id)
-        if waiting is not None and (not operation.reads or len(waiting) >= MOST_WAITING):
+        if waiting is not None and (
+            not operation.reads
+            or len(waiting) >= MOST_WAITING
+            or not self.writes.may_answer(operation.group_id, now_ms)
+        ):
             self.wait(operation, waiting, out)
             return
         draft = self.new_draft()
@@ -150,7 +197,7 @@ class GroupMachine(Generic[D]):
             self.look_again(operation.group_id)
             self.wait(operation, waiting, out)
         else:
-            self.writes.writing[operation.group_id] = deque()
+            self.writes.begin(operation.group_id, now_ms)
             self.write_begins(draft, now_ms, out)
             out.write(draft.records, OperationStored(self, operation, draft))
 
@@ -163,6 +210,9 @@ class GroupMachine(Generic[D]):
         if len(waiting) >= MOST_WAITING:
             busy = Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             out.reply(operation.token, operation.refuse(busy))
+        elif operation.group_id in self.writes.overdue and operation.token is not None:
+            overdue = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            out.reply(operation.token, operation.refuse(overdue))
         else:
             waiting.append((self, operation))
 
@@ -203,21 +253,27 @@ class GroupMachine(Generic[D]):
             )
             if known not in timed_out:
                 out.reply(operation.token, operation.refuse(Refusal(mapped)))
-            while waiting:
-                _, each = waiting.popleft()
+            refused = [each for _, each in waiting if each.token is not None]
+            for each in refused:
                 out.reply(each.token, each.refuse(Refusal(mapped)))
+            kept = [(machine, each) for machine, each in waiting if each.token is None]
+            waiting.clear()
+            waiting.extend(kept)
             if error is ErrorCode.REQUEST_TIMED_OUT:
                 timed_out.add(known)
+                self.writes.overdue.add(group_id)
                 return
             timed_out.discard(known)
-            writing.pop(group_id, None)
+            self.writes.end(group_id)
             self.write_failed(operation, draft, error, now_ms, out)
-            return
-        writing.pop(group_id, None)
-        if known in timed_out:
-            timed_out.discard(known)
-            operation = operation._replace(token=None)
-        self.follow(operation, draft, now_ms, out)
+            if operation.unwritten is not None:
+                operation.unwritten(now_ms, out)
+        else:
+            self.writes.end(group_id)
+            if known in timed_out:
+                timed_out.discard(known)
+                operation = operation._replace(token=None)
+            self.follow(operation, draft, now_ms, out)
         while waiting:
             machine, each = waiting.popleft()
             machine.perform(each, now_ms, out)

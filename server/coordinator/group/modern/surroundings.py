@@ -65,3 +65,12 @@ class Surroundings(NamedTuple):
     hashes: TopicHashes
     now_ms: int
     memory: GroupMemory
+
+    def may_assign(self, last_ms: int) -> bool:
+        """Whether a group whose last target was made at `last_ms` (0: never) may get another.
+
+        A time in the future is from before the clock was set back, or from another broker. Apache Kafka 4.3.0 would wait
+        until then.
+        """
+        interval_ms = self.settings.assignment_interval_ms
+        return not last_ms or not last_ms <= self.now_ms < last_ms + interval_ms

@@ -94,7 +94,8 @@ class ShareGroups(GroupMachine[Draft]):
 
     def session_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         """Remove a member whose session has expired."""
-        if self.deadlines.fired(timer, now_ms, out) is None:
+        epoch = self.deadlines.fired(timer, now_ms, out)
+        if epoch is None:
             return
         group_id, member_id = timer.key
 
@@ -106,7 +107,7 @@ class ShareGroups(GroupMachine[Draft]):
             log.info("share group %s: the session of member %s has expired", group_id, member_id)
             heartbeat.remove_member(near, group, member, draft)
 
-        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+        self.perform(self.missed(timer, epoch, run), now_ms, out)
 
     def target_assigned(
         self, effect: AssignTarget, found: Mapping[str, Partitions] | None, now_ms: int

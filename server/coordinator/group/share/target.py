@@ -34,8 +34,7 @@ def update_target(
     present = group.assignment_epoch, group.target_of(new.member_id)
     if group.assignment_epoch >= group_epoch or group.is_assigning:
         return present
-    made_ms, interval_ms = group.assignment_timestamp_ms, near.settings.assignment_interval_ms
-    if made_ms and interval_ms and near.now_ms < made_ms + interval_ms:
+    if not near.may_assign(group.assignment_timestamp_ms):
         return present
     given = sharing_input(near, group, new, topics)
     steps = assign_simple(given)
