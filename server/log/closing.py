@@ -29,10 +29,10 @@ def close_logs(
     threads: int,
     fail: Callable[[LogDirectory, OSError], None],
 ) -> set[LogDirectory]:
-    """Write what the logs have in memory and force all of it to the device, in groups.
+    """Write the in-memory data of the logs and flush everything to the device, in groups.
 
-    Shape: returns the directories with a log that could not be closed; `fail` was called for each such
-    log. Logs that are offline are skipped.
+    Shape: returns the directories with a log that could not be closed; `fail` was called for each such log. Logs that
+    are offline are skipped.
     """
     failed: set[LogDirectory] = set()
     left = iter(logs)

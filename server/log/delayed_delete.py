@@ -25,7 +25,7 @@ class DelayedDeletes:
             heapq.heappush(self._heap, (due_ms, path, False))
 
     def add_directory(self, path: str, due_ms: int) -> None:
-        """Remove this directory and what is in it once now_ms reaches due_ms."""
+        """Remove this directory and its content once now_ms reaches due_ms."""
         heapq.heappush(self._heap, (due_ms, path, True))
 
     @property
@@ -42,14 +42,20 @@ class DelayedDeletes:
         return due
 
     def remove(self, path: str, is_directory: bool) -> None:
-        """Remove one that is due, on any thread. Errors: OSError."""
+        """Remove a due file or directory, on any thread.
+
+        Errors: OSError.
+        """
         if is_directory:
             self._layer.remove_tree(path)
         else:
             self._layer.unlink(path)
 
     def run(self, now_ms: int) -> int:
-        """Remove what is due; return how many. Errors: OSError; what was due is not tried again."""
+        """Remove everything that is due; return the number.
+
+        Errors: OSError; a failed removal is not retried.
+        """
         due = self.take(now_ms)
         for path, is_directory in due:
             self.remove(path, is_directory)

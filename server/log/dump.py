@@ -48,9 +48,9 @@ def dump_file(
     layer: FileLayer | None = None,
     text_of: TextOf | None = None,
 ) -> None:
-    """Write a file of a log directory as text; deep shows each record of a segment.
+    """Write a file of a log directory as text; `deep` shows each record of a segment.
 
-    Shape: `text_of` makes text of key and value of a record, or None where bytes are to be shown.
+    Shape: `text_of` makes text from key and value of a record, or None to show bytes.
     Errors: UnknownFile, OSError. Damaged content is reported in the text.
     """
     layer = layer or FileLayer()

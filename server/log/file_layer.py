@@ -26,8 +26,8 @@ READ_CHUNK_BYTES = 8192
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 """Errors that say nothing of the disk."""
 
-# A record lock does not keep its own process out, and is lost when the process closes *any*
-# descriptor of the file: who has it here is remembered, by descriptor.
+# A record lock does not exclude its own process, and is lost when the process closes *any* descriptor of the file. Lock
+# holders are therefore remembered here, by descriptor.
 _LOCKED: dict[int, str] = {}
 
 
@@ -170,13 +170,19 @@ class FileSlice:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def again(self) -> FileSlice:
-        """The same bytes once more, to be closed by itself. Errors: ValueError."""
+        """A second reference to the same bytes, to be closed separately.
+
+        Errors: ValueError.
+        """
         if self._file is None:
             raise ValueError("this slice is closed")
         return FileSlice(self._layer, self._file, self.position, self.size)
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Up to so many bytes of the slice, at a position in it. Errors: OSError, ValueError."""
+        """Up to the given number of bytes of the slice, at a position in it.
+
+        Errors: OSError, ValueError.
+        """
         size = min(size, self.size - position)
         return self._layer.pread(self.fileno(), size, self.position + position)
 
@@ -222,7 +228,7 @@ class FileLayer:
         self._in_use: deque[LogFile] = deque()
 
     def __reduce__(self) -> tuple[type[FileLayer], tuple[()]]:
-        # In another process it has files of its own.
+        # Another process has its own files.
         return FileLayer, ()
 
     # -- descriptors -----------------------------------------------------------------------------
@@ -236,7 +242,7 @@ class FileLayer:
             candidate = in_use.popleft()
             if not candidate.evict():
                 in_use.append(candidate)
-        if len(in_use) >= self.max_open_files:  # every one of them was used lately
+        if len(in_use) >= self.max_open_files:  # all of them were used recently
             in_use.popleft().close()
         opened = OpenFile(self._open_fd(file.path, os.O_RDWR | os.O_CREAT))
         file._open = opened
@@ -281,7 +287,7 @@ class FileLayer:
             os.close(fd)
 
     def slice(self, file: LogFile, position: int, size: int) -> FileSlice:
-        """A slice of a file that stays readable whatever happens to the file's name."""
+        """A slice of a file that stays readable even if the file is renamed or deleted."""
         return FileSlice(self, file.open(), position, size)
 
     # -- whole files -----------------------------------------------------------------------------
@@ -415,7 +421,10 @@ class FileLayer:
         return fd
 
     def is_locked(self, path: str) -> bool:
-        """Whether a file exists and somebody holds a lock on it; it is not written. Errors: OSError."""
+        """Whether a file exists and is locked by any process; it is not written.
+
+        Errors: OSError.
+        """
         import fcntl
         import struct
 

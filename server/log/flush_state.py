@@ -1,4 +1,4 @@
-"""Which part of a log is on the device, what a flush has to force there, and whether a flush is due.
+"""Tracks which part of a log is on the device, what a flush has to write there, and whether a flush is due.
 
 Source: UnifiedLog.flush, LocalLog.recoveryPoint.
 """
@@ -11,7 +11,7 @@ from .file_layer import FileLayer, OpenFile
 
 
 class FlushTask:
-    """Files to force to the device; owns what it needs, so that it may run on another thread."""
+    """Files to flush to the device; owns its data, so that it may run on another thread."""
 
     __slots__ = (
         "_directories",
@@ -82,7 +82,7 @@ class FlushState:
     def __init__(
         self, recovery_point: int, stable_offset: int, now_ms: int, *, doubtful: bool
     ) -> None:
-        """With `doubtful`, the log was opened after a crash: what was read may be only in memory."""
+        """With `doubtful`, the log was opened after a crash: the data read may be only in memory."""
         self.recovery_point = recovery_point
         self.stable_offset = 0 if doubtful else stable_offset
         """Offsets below it are decided by markers that are on the device."""
@@ -109,7 +109,7 @@ class FlushState:
         return self.recovery_point < end_offset or self.synced_cuts != self.cuts
 
     def complete(self, task: FlushTask, end_offset: int, flush_messages: int, now_ms: int) -> None:
-        """A task ran without an error: move the recovery point, unless the log was truncated meanwhile."""
+        """A task ran without an error: move the recovery point, unless the log was truncated in the meantime."""
         self.name_synced = self.name_synced or task.has_work
         if task.cuts == self.cuts:
             self.synced_cuts = task.cuts
@@ -125,9 +125,9 @@ class FlushState:
         self.name_synced = True
 
     def cut(self, offset: int) -> None:
-        """The log is cut at offset: what is appended from there on is not flushed.
+        """The log is truncated at offset: later appends are not flushed yet.
 
-        Shape: whatever a checkpoint says of those offsets.
+        Shape: this holds even if a checkpoint has a higher offset.
         """
         self.cuts += 1
         self.wanted = True

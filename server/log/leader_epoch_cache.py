@@ -57,7 +57,7 @@ class LeaderEpochCache:
         self._directory = directory
 
     def adopt(self, other: LeaderEpochCache) -> None:
-        """Take over the epochs of another copy of the same log, which also knows those without a batch."""
+        """Adopt the epochs of another copy of the same log, which also has epochs without a batch."""
         self._epochs, self._starts = list(other._epochs), list(other._starts)
         self._changed(write=False)
 

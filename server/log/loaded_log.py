@@ -11,7 +11,7 @@ from .segment import LogSegment
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What a partition directory holds."""
+    """The content of a partition directory."""
 
     segments: list[LogSegment]
     log_start_offset: int

@@ -135,7 +135,7 @@ class Log:
         topic_id: bytes | None = None,
         io_error: Callable[[OSError], None] | None = None,
     ) -> None:
-        """Take over what the loader found; `io_error` is called when the disk fails."""
+        """Begin with the loader's results; `io_error` is called when the disk fails."""
         self.tp = tp
         self.dir = directory
         self.layer = layer
@@ -150,14 +150,14 @@ class Log:
         self.producers: ProducerStateManager = loaded.producers
         self.snapshots = ProducerSnapshots(layer, directory, loaded.snapshots)
         self._reader: LogReader = self._segments.reader
-        #: The high watermark, for those who read it often; it is set as `high_watermark`.
+        #: The high watermark, for frequent readers; set through `high_watermark`.
         self.committed = self.log_start_offset
         self._io_error = io_error
         self.offline = False
         self.flush_state = FlushState(
             loaded.recovery_point, self.undecided_offset, now_ms, doubtful=loaded.doubtful
         )
-        # What recovery found may be in memory only, and until it is flushed it is not compacted.
+        # The data that recovery found may be in memory only, and is not compacted until it is flushed.
         self.flush_state.wanted = loaded.doubtful and config.is_compacted
         self.on_truncation: Callable[..., None] | None = None
         """Told the offset before anything at or above it goes, and whether recovery point or log start
@@ -169,7 +169,7 @@ class Log:
         return f"Log({self.tp}, [{self.log_start_offset}, {self.log_end_offset}))"
 
     def update_config(self, config: LogConfig) -> None:
-        """Use these settings from now on; what is on disk stays as it is until the next roll."""
+        """Apply new settings; existing files do not change until the next roll."""
         self.config = config
         self._max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
         self._needs_keys = config.is_compacted
@@ -179,7 +179,7 @@ class Log:
         codec = target_codec(config)
         self._codec_ok = _CODEC_OK[codec]
         reads = config.is_compacted or config.validation == "deep"
-        #: Whether each batch's records are read, and the native module does it; what is not plain is prepared.
+        #: Whether the native module reads the records of each batch; batches that it cannot handle are prepared.
         self.reads_natively = reads and native.walk_records is not None
         reads_here = reads and not self.reads_natively
         self.may_rewrite = codec is not None or reads_here
@@ -207,12 +207,12 @@ class Log:
         self.flush_state.name_synced = False
 
     def adopt(self, other: Log) -> None:
-        """Take over what another copy of the same log knows beside its records: this copy stands for it from now on."""
+        """Adopt the state of another copy of the same log, which this copy replaces."""
         self.update_config(other.config)
         self.increment_log_start_offset(other.log_start_offset)
         self.leader_epoch_cache.adopt(other.leader_epoch_cache)
         snapshot_offset = self.producers.last_snapshot_offset
-        # It knows producers whose records were deleted, too.
+        # The other copy knows producers whose records were deleted, too.
         self.producers = other.producers
         self.producers.last_snapshot_offset = snapshot_offset
         self.high_watermark = min(other.high_watermark, self.log_end_offset)
@@ -252,7 +252,7 @@ class Log:
 
     @property
     def undecided_offset(self) -> int:
-        """Offsets below it are decided, whether everybody has the markers or not."""
+        """The offset below which all transactions are decided, even if not every replica has their markers."""
         first = self.producers.first_unstable_offset()
         return self.log_end_offset if first is None else first
 
@@ -464,7 +464,7 @@ class Log:
         )
 
     def _reads_as_stated(self, records: memoryview, now_ms: int, max_bytes: int) -> bool:
-        # For batches that are stamped LogAppendTime; others that come to `_append_carefully` were read, or are unusual.
+        # For batches that are stamped LogAppendTime; other batches in `_append_carefully` were read, or are unusual.
         if not self.config.log_append_time:
             return False
         try:
@@ -821,12 +821,13 @@ class Log:
         self.increment_log_start_offset(self.segments[0].base_offset)
         self.snapshots.retire([segment.base_offset for segment in deleted], self.deletes, due_ms)
 
-    # -- flush and close ---------------------------------------------------------------------------
+    # Return the files to flush to the device; run the task off the loop, then call `complete_flush`.//Shape: everything
+    # above the recovery point: segments, their indexes, epochs, snapshots.
 
     def prepare_flush(self) -> FlushTask:
-        """What to force to the device; run it off the loop, then call `complete_flush`.
+        """Return the files to flush to the device; run the task off the loop, then call `complete_flush`.
 
-        Shape: what lies above the recovery point: segments, their indexes, epochs, snapshots.
+        Shape: everything above the recovery point: segments, their indexes, epochs, snapshots.
         """
         state = self.flush_state
         state.wanted = False
@@ -863,7 +864,10 @@ class Log:
         self.complete_flush(task, now_ms)
 
     def write_down(self, now_ms: int) -> None:
-        """Write all that is in memory, as `close` does, and go on. Errors: OSError."""
+        """Write all in-memory data, as `close` does, and keep the log open.
+
+        Errors: OSError.
+        """
         self.snapshots.take(self.producers)
         self.active_segment.index_largest_timestamp()
         self.active_segment.save_indexes()
@@ -871,7 +875,7 @@ class Log:
         self.flush(now_ms)
 
     def prepare_close(self) -> FlushTask:
-        """Write snapshot and index files and close descriptors; return the task that forces files to the device.
+        """Write snapshot and index files and close descriptors; return the task that flushes files to the device.
 
         Errors: OSError. When the task has run, call `complete_close`.
         """
@@ -884,11 +888,15 @@ class Log:
         return task
 
     def complete_close(self) -> None:
-        """The task of `prepare_close` has run without an error: all of the log is on the device."""
+        """Complete a close after the task of `prepare_close` has run without an error: the whole log is on the
+        device."""
         self.flush_state.complete_close(self.log_end_offset)
 
     def close(self, *, flush: bool = True) -> None:
-        """Write snapshot and indexes, force all to the device if asked, close. Errors: OSError."""
+        """Write snapshot and indexes, flush everything to the device if requested, and close.
+
+        Errors: OSError.
+        """
         task = self.prepare_close()
         if flush:
             task.run()

@@ -17,7 +17,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What a log needs to know of its topic's configuration.
+    """The part of a topic's configuration that a log needs.
 
     Unit: as the names say; retention -1 means no limit. Source: LogConfig, TopicConfig (3.9).
     """
@@ -111,7 +111,7 @@ class LogConfig:
 
 
 def validation_of(setting: str) -> str:
-    """What a value of kwire.produce.validation means here: reading records costs little only where it is done natively."""
+    """The effective value of kwire.produce.validation: reading records is cheap only in the native form."""
     if setting == "auto":
         return "standard" if native.walk_records is None else "deep"
     return setting

@@ -114,7 +114,7 @@ class LogDirectory:
         except OSError:
             return False
 
-    # -- who uses it -------------------------------------------------------------------------------
+    # -- locking -----------------------------------------------------------------------------------
 
     def lock(self) -> None:
         """Create the directory if it is missing and lock it. Errors: LogDirInUse, OSError."""
@@ -230,7 +230,7 @@ class LogDirectory:
         return self.begin_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
 
     def lower_cleaned_to(self, tp: TopicPartition, offset: int) -> None:
-        """The log is truncated to offset: what follows has not been cleaned. On the device when this returns.
+        """Lower the cleaner checkpoint after the log was truncated to offset; on the device when this returns.
 
         Errors: OSError. Source: LogCleanerManager.maybeTruncateCheckpoint.
         """
@@ -239,7 +239,10 @@ class LogDirectory:
             self.write_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
 
     def forget_cleaned_to(self, tp: TopicPartition) -> None:
-        """The log was deleted; a new one of the same name starts uncleaned. Errors: OSError."""
+        """Remove the cleaner checkpoint of a deleted log, so that a new log with its name starts uncleaned.
+
+        Errors: OSError.
+        """
         if self._cleaned().pop(tp, None) is not None:
             self.write_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
 
@@ -251,15 +254,15 @@ class LogDirectory:
     # -- logs --------------------------------------------------------------------------------------
 
     def partitions(self) -> FoundLogs:
-        """The logs in here, by what they are."""
+        """The logs in this directory, by partition."""
         return split_names(self.layer.list_subdirectories(self.path), self.path)
 
 
 class FoundLogs(NamedTuple):
-    """What was found in a log directory.
+    """The logs found in a log directory.
 
-    Shape: the partitions that have a log, the paths of deleted logs that wait to be removed, and the names of logs that
-    are being copied here.
+    Shape: the partitions that have a log, the paths of deleted logs that are still to be removed, and the names of logs
+    that are being copied to this directory.
     """
 
     logs: list[TopicPartition]

@@ -35,14 +35,14 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-#: One log may have this fraction (1/n) of the producers that all together may remember.
+#: One log may remember this fraction (1/n) of the producers that all logs together may remember.
 PRODUCER_PARTS = 4
-#: Partitions that are not there yet, of which it is remembered where their logs are to be made.
+#: The maximum number of partitions without a log whose intended directory is remembered.
 MAX_PREFERRED = 100_000
 
 
 def level(sizes: Iterable[int], room: int) -> int:
-    """The size down to which the largest have to shrink so that all together fit into the room."""
+    """The size to which the largest have to shrink so that all together fit."""
     left = sorted(sizes)
     count = len(left)
     for size in left:
@@ -80,7 +80,7 @@ class LogManager:
         self._future_directory_of: dict[TopicPartition, LogDirectory] = {}
         #: Logs whose copies have taken their place, until their directories may be removed.
         self._replaced: dict[TopicPartition, tuple[Log, LogDirectory]] = {}
-        #: Where the logs of partitions that are not there yet are to be made.
+        #: The intended directories of logs that do not exist yet.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
 
     @property
@@ -184,7 +184,7 @@ class LogManager:
         self._opened = None
         self._loaded = True
         if unclean:
-            # A log may end below its recovery point now: what is appended there is not flushed.
+            # A log may end below its recovery point now: later appends there are not flushed.
             self._checkpoint_lowered()
 
     def _take_over(self, opened: OpenedDirectory, configs: LogConfigs, now_ms: int) -> None:
@@ -250,7 +250,7 @@ class LogManager:
                 if opened.clean:
                     pass
                 elif log.config.is_compacted:
-                    # Offsets are missing in it anyhow: what a power cut took cannot be told from them.
+                    # It lacks offsets in any case: those lost in a power cut cannot be distinguished from them.
                     log.truncate_to(max(log.recovery_point, log.log_start_offset), now_ms)
                 else:
                     log.close_gap(now_ms)
@@ -462,7 +462,7 @@ class LogManager:
         return future
 
     def begin_leaving(self, tp: TopicPartition) -> list[tuple[LogDirectory, CheckpointWrite]]:
-        """The writes, to be run off the loop, of what the new directory has to know before `leave` removes the old one.
+        """Return the writes that the new directory needs before `leave` removes the old one; run them off the loop.
 
         Shape: how far the log is compacted. The log itself and its name have to be on the device by then.
         """
@@ -523,7 +523,7 @@ class LogManager:
             raise
         return target
 
-    # -- what the broker schedules -----------------------------------------------------------------
+    # -- periodic work -----------------------------------------------------------------------------
 
     def checkpoint(self, now_ms: int) -> None:
         """Write recovery points, log start offsets and high watermarks, in this call."""
@@ -543,7 +543,7 @@ class LogManager:
         Shape: run each off the loop; if one raises OSError, call `checkpoint_failed`.
         """
         if not self._loaded:
-            return []  # what is there is still what counts
+            return []  # the present state still applies
         writes = []
         for name in names:
             value = CHECKPOINTED[name]
@@ -557,7 +557,7 @@ class LogManager:
                 offsets = {id(directory): {} for directory in self.directories}
                 for tp, offset in found.items():
                     offsets[id(self._directory_of[tp])][tp] = offset
-                # A copy is in another directory than its log, so each has a file of its own.
+                # A copy is in another directory than its log, so each has its own file.
                 for tp, log in self._futures.items():
                     if (offset := value(log)) is not None:
                         offsets[id(self._future_directory_of[tp])][tp] = offset
@@ -571,7 +571,7 @@ class LogManager:
     def _before_truncation(
         self, log: Log, directory: LogDirectory, offset: int, *, lowered: bool
     ) -> None:
-        # Checkpoints that say more than will be there are written down first: a crash may come any time.
+        # Checkpoints beyond the log's future end are written first, because a crash may happen at any time.
         if lowered:
             self._checkpoint_lowered()
         if not directory.offline:
@@ -596,7 +596,7 @@ class LogManager:
                     self._fail(directory, e)
 
     def flush_due(self, now_ms: int) -> list[Log]:
-        """Logs to flush now: rolled, or beyond flush.messages or flush.ms.
+        """The logs to flush now: those that rolled, or exceed flush.messages or flush.ms.
 
         Shape: for each, run `prepare_flush()`'s task off the loop, then `complete_flush`.
         """
@@ -647,10 +647,10 @@ class LogManager:
                 yield from log.producers.remove_expired(now_ms)
 
     def limit_producers(self, most: int) -> int:
-        """Forget producers if all logs together remember more than `most`; return how many.
+        """Forget producers if all logs together remember more than `most`; return the number.
 
-        Shape: one log may have a quarter of them. Those with most give up theirs, until all have what is left or
-        fewer.
+        Shape: one log may have a quarter of them. The logs with most producers give up theirs first, until each has no
+        more than an equal share of the rest.
         """
         sizes = {log: log.producers.known for log in self._logs.values()}
         share = most // PRODUCER_PARTS
@@ -672,7 +672,7 @@ class LogManager:
         return gone
 
     def write_down(self, now_ms: int) -> None:
-        """Write all that is in memory, as `shutdown` does, and go on: the files can then be copied in the same turn.
+        """Write all in-memory data, as `shutdown` does, and continue: the files can then be copied in the same turn.
 
         Errors: OSError, also if a directory is offline.
         """

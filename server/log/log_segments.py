@@ -77,8 +77,8 @@ class LogSegments:
         return segment
 
     def _remove(self, segments: list[LogSegment]) -> None:
-        # At once: what is truncated was never committed, and its names may be needed again. The newest
-        # first: a power cut in between must not leave a gap.
+        # Immediately: truncated data was never committed, and its file names may be needed again. The newest first: a
+        # power cut in between must not leave a gap.
         for segment in reversed(segments):
             for path in segment.mark_deleted():
                 self._layer.unlink(path)

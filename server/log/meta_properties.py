@@ -28,7 +28,7 @@ class CorruptMetaProperties(Exception):
 
 @dataclass(slots=True)
 class MetaProperties:
-    """Whose log directory it is; None for what the file does not say."""
+    """The owner of a log directory; None for fields that the file lacks."""
 
     broker_id: int | None = None
     cluster_id: str | None = None
@@ -68,7 +68,7 @@ def parse_meta_properties(data: bytes, path: str = META_PROPERTIES) -> MetaPrope
 
 
 def format_meta_properties(meta: MetaProperties) -> bytes:
-    """The file for these properties, in the version they came in."""
+    """The file for these properties, in their original version."""
     values = {"version": str(meta.version)}
     if meta.broker_id is not None:
         values["broker.id" if meta.version == 0 else "node.id"] = str(meta.broker_id)
@@ -100,6 +100,6 @@ def read_topic_id(layer: FileLayer, directory: str) -> bytes | None:
 
 
 def write_topic_id(layer: FileLayer, directory: str, topic_id: bytes) -> None:
-    """Write partition.metadata; what is lost of it in a crash the cluster's metadata gives back."""
+    """Write partition.metadata; if a crash loses it, it is restored from the cluster's metadata."""
     text = f"version: 0\ntopic_id: {uuid_to_str(topic_id)}"
     layer.write_file(f"{directory}/{PARTITION_METADATA}", text.encode())

@@ -99,7 +99,7 @@ class MetadataLog:
             try:
                 return snapshot, self._snapshot_records(snapshot.path)
             except CorruptRecord as error:
-                # Apache Kafka goes on without it, too, and deletes it.
+                # Apache Kafka continues without it, too, and deletes it.
                 self.damaged.append(f"{snapshot.path}: {error}")
         return None
 
@@ -180,7 +180,7 @@ class MetadataLog:
     def _damaged(
         self, error: CorruptRecord | None, path: str, position: int, size: int, is_last: bool
     ) -> None:
-        # What a broker that was killed, or a copy made meanwhile, leaves at the very end was not acknowledged.
+        # Data at the very end, left by a killed broker or in a copy of a running one, was not acknowledged.
         rest = self._layer.read_file(path)[position:] if is_last else b""
         if not (is_last and _is_last_batch(rest)):
             raise BadMetadataLog(

@@ -61,9 +61,9 @@ def check_all(
     log_start_offset: int,
     log_end_offset: int,
 ) -> AppendInfo | AppendError | None:
-    """Check batches that are to be appended together; None if they may be.
+    """Check batches that are to be appended together; None if all are valid.
 
-    Shape: as `check_next`. Later batches are checked against what the earlier ones would leave behind.
+    Shape: as `check_next`. Later batches are checked against the state after the earlier ones.
     Errors: as value; CorruptRecord for a marker that cannot be read.
     """
     staged = ProducerStateManager(producers.expiration_ms)

@@ -56,10 +56,10 @@ class BatchMetadata(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """A producer whose transaction is not known here yet: the lowest sequence it came with.
+    """A producer whose transaction is not known here yet, and the lowest sequence that it has sent.
 
-    Shape: `guard` is another one after each marker, so that an answer that was asked for before it
-    is known to be outdated. `is_added` where the batch itself added the partition.
+    Shape: `guard` changes with each marker, so that an answer that was requested before a marker is known to be
+    outdated. `is_added` says that the batch itself added the partition.
     """
 
     epoch: int
@@ -125,7 +125,7 @@ class ProducerStateEntry:
 
 
 class ProducerStateManager:
-    """All producers of one partition and its open transactions; knows no files but bytes."""
+    """All producers of one partition and its open transactions; works on bytes, not on files."""
 
     __slots__ = (
         "expiration_ms",
@@ -160,7 +160,7 @@ class ProducerStateManager:
         return first
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Forget ended transactions whose marker everybody has."""
+        """Forget ended transactions whose marker is committed."""
         if self.unreplicated:
             self.unreplicated = [txn for txn in self.unreplicated if txn[1] >= high_watermark]
 
@@ -175,11 +175,11 @@ class ProducerStateManager:
         from_client: bool,
         transactional: bool,
     ) -> Refused | None:
-        """Whether a data batch may follow what is known of its producer.
+        """Whether a data batch may follow the known state of its producer.
 
-        Errors: INVALID_PRODUCER_EPOCH for an older epoch; OUT_OF_ORDER_SEQUENCE_NUMBER, for
-        clients only, for a gap; INVALID_TXN_STATE for plain data inside a transaction. A producer
-        without state may begin with any sequence: its records may have been deleted.
+        Errors: INVALID_PRODUCER_EPOCH for an older epoch; OUT_OF_ORDER_SEQUENCE_NUMBER, for clients only, for a gap;
+        INVALID_TXN_STATE for plain data inside a transaction. A producer without state may begin with any sequence: its
+        records may have been deleted.
         Source: ProducerAppendInfo.
         """
         current = entry.producer_epoch
@@ -238,10 +238,10 @@ class ProducerStateManager:
         return None
 
     def is_stale_marker(self, producer_id: int, epoch: int) -> bool:
-        """Whether a marker of transaction version 2 comes late, for its transaction has ended.
+        """Whether a marker of transaction version 2 is late, because its transaction has ended.
 
-        Shape: such a marker has an epoch that no batch had before it. The epoch of the last marker
-        is that marker again, which may be written twice. Source: ProducerAppendInfo (KIP-1228).
+        Shape: such a marker has an epoch that no earlier batch had. A marker with the epoch of the last marker is that
+        marker again, which may be written twice. Source: ProducerAppendInfo (KIP-1228).
         """
         entry = self.producers.get(producer_id)
         if entry is None or epoch > entry.producer_epoch:
@@ -254,9 +254,9 @@ class ProducerStateManager:
     ) -> None:
         """Note that a batch which opens a transaction here is being verified.
 
-        Shape: to be called for each try, also when verification fails, since the first batch may
-        fail it and the second not; `check` refuses what has overtaken the lowest sequence. `is_added`
-        says that the partition was added by the batch itself (transaction version 2); the first try decides.
+        Shape: to be called for each attempt, even after a failed verification, because the first batch may fail and the
+        second may not; `check` refuses batches that have overtaken the lowest sequence. `is_added` says that the batch
+        itself added the partition (transaction version 2); the first attempt decides.
         Source: VerificationStateEntry.
         """
         tried = self.verifying.get(producer_id)
@@ -270,7 +270,7 @@ class ProducerStateManager:
         self.verifying[producer_id] = Verification(epoch, lowest, now_ms, guard, is_added)
 
     def _overtakes(self, entry: ProducerStateEntry, first_sequence: int) -> Refused | None:
-        """Refuse a batch that came before the first one of a transaction that is being verified."""
+        """Refuse a batch that overtook the first one of a transaction that is being verified."""
         tried = self.verifying.get(entry.producer_id)
         if tried is None:
             return None
@@ -289,7 +289,7 @@ class ProducerStateManager:
             )
         return None
 
-    # -- taking note of what was appended ----------------------------------------------------------
+    # -- recording appended batches ----------------------------------------------------------------
 
     def entry_for(self, producer_id: int) -> ProducerStateEntry:
         """The entry of a producer, made if it is new."""
@@ -386,10 +386,10 @@ class ProducerStateManager:
         return len(self.producers) + len(self.verifying)
 
     def forget(self, count: int) -> int:
-        """Forget so many producers without an open transaction; return how many there were to forget.
+        """Forget the given number of producers without an open transaction; return how many could be forgotten.
 
-        Shape: first those whose transaction was never verified, then those who have sent a single batch, then the
-        others; the oldest first. A repeated batch of theirs is not recognized any more.
+        Shape: first those whose transaction was never verified, then those that have sent a single batch, then the
+        others; the oldest first. A repeated batch of a forgotten producer is not recognized any more.
         """
         gone = list(islice(self.verifying, count))
         for producer_id in gone:

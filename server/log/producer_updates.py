@@ -1,4 +1,4 @@
-"""What stored batches do to producer state, one by one or all that a log holds.
+"""Applies stored batches to producer state, one by one or all batches of a log.
 
 Source: UnifiedLog.updateProducers, UnifiedLog.rebuildProducerState.
 """
@@ -39,7 +39,7 @@ def marker_of(view: memoryview | bytes) -> EndTransactionMarker | None:
 def note_batch(
     producers: ProducerStateManager, header: BatchHeader, view: memoryview | bytes, offset: int
 ) -> AbortedTransaction | None:
-    """Take note of a batch with a producer id, stored at offset; return what a marker aborted."""
+    """Record a batch with a producer id, stored at offset; return the transaction that a marker aborted."""
     if header.is_control:
         marker = marker_of(view)
         if marker is None:

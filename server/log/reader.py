@@ -118,7 +118,7 @@ class LogReader:
         return _log_slice((start_offset, data, next_offset, size))
 
     def _locate(self, offset: int) -> tuple[LogSegment, int, int] | None:
-        # Remembered, since a partition for which others leave no bytes is asked for again.
+        # Remembered, because a partition that gets no bytes is requested again.
         segments = self.segments
         for index in range(max(floor_index(segments, offset), 0), len(segments)):
             found = segments[index].locate(offset)
@@ -155,9 +155,9 @@ class LogReader:
     def offset_for_timestamp(
         self, timestamp: int, log_start_offset: int, effort: Effort | None = None
     ) -> Found | TimeSearch | None:
-        """First record at or after log_start_offset whose timestamp is not below the given one.
+        """The first record at or after log_start_offset whose timestamp is not below the given one.
 
-        Shape: what to look through elsewhere, if that takes more than the effort. Source:
+        Shape: returns a search to run elsewhere if it takes more than the effort. Source:
         LogSegment.findOffsetByTimestamp.
         """
         candidates = [

@@ -165,7 +165,7 @@ class LogSegment:
         """Find the largest timestamp: the last time index entry, or a batch after it."""
         timestamp, offset = self.time_index.last()
         for _, header in self.headers(self.offset_index.lookup(offset)):
-            # What compaction emptied has only its header's word for a record of that time.
+            # If compaction emptied a batch, only its header mentions a record of that time.
             if header.max_timestamp > timestamp and header.records_count:
                 timestamp, offset = header.max_timestamp, header.last_offset
         self._max_timestamp = timestamp
@@ -202,7 +202,7 @@ class LogSegment:
         self.bytes_since_index_entry += size
 
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, by which the segment's age is told; -1 if none."""
+        """The largest timestamp of the first batch, which determines the segment's age; -1 if none."""
         for _, header in self.headers(0):
             return header.max_timestamp
         return -1
@@ -248,7 +248,7 @@ class LogSegment:
         return self._search(self.offset_index.lookup(offset), offset)
 
     def _search(self, position: int, offset: int) -> tuple[int, int, int] | None:
-        # What `headers` does, without an object per batch: this is the fetch path.
+        # Like `headers`, without an object per batch: this is the fetch path.
         end = self.size
         unpack = HEADER_TO_DELTA.unpack_from
         needed = HEADER_TO_DELTA.size
@@ -282,7 +282,7 @@ class LogSegment:
         """
         end = self.size
         if limit - start < SMALL_REST_BYTES and start + HEADER_TO_DELTA.size <= end:
-            # What is left of a request's bytes often takes not even the first batch.
+            # The remaining bytes of a request often do not suffice for the first batch.
             first = self.log.read_at(LOG_OVERHEAD, start)
             if len(first) == LOG_OVERHEAD:
                 base_offset, length = OFFSET_AND_LENGTH.unpack(first)
@@ -384,7 +384,7 @@ class LogSegment:
         return [*written, self._stem + INDEX_SUFFIXES[2]]
 
     def index_largest_timestamp(self) -> None:
-        """Add the last time index entry, which is where an opened log takes its largest timestamp from."""
+        """Add the last time index entry, from which an opened log takes its largest timestamp."""
         if self._max_timestamp != UNKNOWN and self._max_timestamp >= 0:
             self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
 

@@ -24,7 +24,7 @@ Found = tuple[int, int, int]
 
 
 class Effort:
-    """What a search may still take: headers and records that are read, and bytes of records."""
+    """The remaining effort of a search: headers and records to read, and bytes of records."""
 
     __slots__ = ("bytes", "headers", "records")
 
@@ -66,7 +66,7 @@ class TimeSearch(NamedTuple):
         return cls(layer, directory, sizes, position, timestamp, start_offset, in_largest_only)
 
     def wants(self, header: BatchHeader) -> bool:
-        """Whether the batch says that it holds what is searched."""
+        """Whether the batch's header promises a matching record."""
         if self.in_largest_only:
             return header.max_timestamp == self.timestamp
         return header.max_timestamp >= self.timestamp and header.last_offset >= self.start_offset

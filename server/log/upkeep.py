@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 #: A flood of producers has this long before the oldest are forgotten.
 PRODUCERS_CHECK_MS = 2_000
-#: How often flushes are looked for unless log.flush.scheduler.interval.ms says. Apache Kafka never
-#: looks then, and flushes what it rolled in the background at once.
+#: The default interval for flush checks without log.flush.scheduler.interval.ms. Apache Kafka then never checks, and
+#: flushes rolled segments in the background immediately.
 FLUSH_CHECK_MS = 1000
 DELETE_CHECK_MS = 1000
-#: The first round of retention comes this soon after the start. Source: log.initial.task.delay.ms.
+#: The first round of retention follows this soon after the start. Source: log.initial.task.delay.ms.
 FIRST_RETENTION_MS = 30_000
 MIN_INTERVAL_MS = 100
 INT64_MAX = (1 << 63) - 1
 #: asyncio's timers end at some decades; nothing that is due later than this is ever due.
 MAX_SLEEP_S = 10 * 365 * 86_400.0
 
-#: fsyncs at a time: the threads also read what fetches want and is not cached.
+#: The number of concurrent fsyncs: the same threads also read uncached data for fetches.
 FLUSHES_AT_ONCE = 2
 #: Logs whose retention is worked out in one turn of the loop.
 LOGS_AT_ONCE = 200
@@ -42,11 +42,11 @@ logger = logging.getLogger(__name__)
 
 
 class FlushesAhead(Protocol):
-    """A partition whose appends are visible to nobody before they are flushed."""
+    """A partition whose appends are invisible until they are flushed."""
 
     @property
     def log(self) -> Log:
-        """The log that is to be flushed."""
+        """The log to flush."""
         ...
 
     def on_flushed(self, now_ms: int) -> None:
@@ -94,7 +94,7 @@ class LogUpkeep:
         self._repeat(PRODUCERS_CHECK_MS, self._limit_producers)
 
     def close(self) -> None:
-        """Stop; a flush or a write under way ends by itself."""
+        """Stop; a flush or write in progress completes by itself."""
         for task in (*self._tasks, *self._ahead.values(), *self._flushing.values()):
             task.cancel()
 
@@ -145,7 +145,7 @@ class LogUpkeep:
     # -- flushes -----------------------------------------------------------------------------------
 
     async def flush_due(self) -> None:
-        """Force to the device what flush.ms or a roll asks for."""
+        """Flush the logs to the device that flush.ms or a roll requires."""
         due = iter(self._manager.flush_due(self._clock.now_ms()))
 
         async def work_off() -> None:
@@ -155,7 +155,7 @@ class LogUpkeep:
         await asyncio.gather(*(work_off() for _ in range(FLUSHES_AT_ONCE)))
 
     def flush_ahead(self, partition: FlushesAhead) -> None:
-        """Flush a partition's log and tell it, as flush.messages wants before anybody hears."""
+        """Flush a partition's log and notify it, as flush.messages requires before records become visible."""
         log = partition.log
         if log not in self._ahead:
             self._ahead[log] = asyncio.create_task(self._flush_ahead(partition, log))

@@ -77,7 +77,7 @@ CODEC_BY_NAME = {
 
 
 class AppendOrigin(Enum):
-    """Who appends; clients' batches are checked most strictly."""
+    """The origin of an append; batches of clients are checked most strictly."""
 
     CLIENT = auto()
     COORDINATOR = auto()
@@ -86,10 +86,10 @@ class AppendOrigin(Enum):
 
 @final
 class AppendError(NamedTuple):
-    """Why nothing was appended; record_errors as (index in the batch, message).
+    """The reason why nothing was appended; record_errors as (index in the batch, message).
 
-    Shape: `before_append` where the log was not even asked, so that nothing is said of its offsets.
-    A producer is told the message then, or beside record errors; else it is for the broker's log.
+    Shape: `before_append` says that the log was not consulted, so the answer has no offsets. A producer gets the
+    message only then, or together with record errors; otherwise it is for the broker's log.
     """
 
     error: ErrorCode
@@ -156,10 +156,10 @@ def compression_level(codec: Codec, config: LogConfig) -> int | None:
 
 
 def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Batches:
-    """Cut records into batches, and check what can be wrong with any batch.
+    """Split records into batches, and run the checks that apply to every batch.
 
-    Errors: Refusal with CORRUPT_MESSAGE (CRC, bytes left over), MESSAGE_TOO_LARGE,
-    INVALID_RECORD (a base offset other than 0 from a client).
+    Errors: Refusal with CORRUPT_MESSAGE (CRC, bytes left over), MESSAGE_TOO_LARGE, INVALID_RECORD (a base offset other
+    than 0 from a client).
     """
     batches: Batches = []
     position = 0
@@ -366,7 +366,7 @@ def check_timestamps(
 
 
 def is_too_much_here(error: Exception, max_bytes: int) -> bool:
-    """Whether the error is only that the caller allowed less than what may be read at all."""
+    """Whether the error only means that the caller's limit is below the general one."""
     return isinstance(error, TooLarge) and max_bytes < MAX_DECOMPRESSED_BYTES
 
 
@@ -406,11 +406,11 @@ def reads_as_stated(
     now_ms: int,
     max_bytes: int,
 ) -> bool:
-    """Read a magic 2 batch natively: whether its records are as its header states, and none is refused.
+    """Read a magic 2 batch natively: whether its records are as its header states, and all are valid.
 
-    Shape: the caller has checked the header; `attributes` has no bits but codec and transaction. No more than max_bytes
-    are decompressed. If true, `prepare` would return the same records; if false, it has to say what is wrong, or
-    the batch is not plain, or too much.
+    Shape: the caller has checked the header; `attributes` has no bits except codec and transaction. At most max_bytes
+    are decompressed. If true, `prepare` would return the same records; if false, `prepare` has to find the error, or
+    the batch is unusual or too large.
     """
     body: memoryview | bytes = records[RECORDS_AT:]
     if attributes & CODEC_MASK:
@@ -467,10 +467,10 @@ def prepare(
     origin: AppendOrigin = AppendOrigin.CLIENT,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> memoryview | bytes | AppendError:
-    """Do for a batch what `needs_rewrite` asked for; CPU work, fit for a worker process.
+    """Prepare a batch as `needs_rewrite` requires; CPU work, fit for a worker process.
 
-    Shape: the same records where they only had to be looked at, else one new magic 2 batch with
-    base offset 0; name is the partition's, for messages; no more than max_bytes are decompressed.
+    Shape: returns the same records if they only had to be read, else one new magic 2 batch with base offset 0; `name`
+    is the partition's, for messages; at most max_bytes are decompressed.
     Errors: as Apache Kafka's validator; TOO_MUCH_HERE.
     """
     if len(records) > max_bytes:
@@ -503,7 +503,7 @@ def _prepare(
     max_bytes: int,
 ) -> memoryview | bytes | AppendError:
     first = batches[0][1]
-    if first.is_control:  # not compressed anew, and has no keys of users
+    if first.is_control:  # not recompressed, and has no user keys
         return records
     dense = True
     if first.magic < 2 or config.is_compacted or config.validation == "deep":
@@ -524,7 +524,7 @@ def _prepare(
         codec = Codec(first.attributes & CODEC_MASK)
     if not dense or codec != first.codec:
         _check_producer_fields(first)
-    # Records that were stamped LogAppendTime all have the largest timestamp when they are written anew.
+    # All records that were stamped LogAppendTime get the largest timestamp when they are rewritten.
     stamped = first.is_log_append_time and codec != first.codec
     if first.magic < 2 or not dense or stamped:
         from kwire.records.convert import up_convert
@@ -564,7 +564,7 @@ def _check_producer_fields(header: BatchHeader) -> None:
 def _read_records(
     view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, max_bytes: int
 ) -> tuple[list[RecordIssue], bool]:
-    # (what is wrong with records, offsets and largest timestamp are as the header states).
+    # (the error is in records, while offsets and largest timestamp are as the header states).
     bounds: tuple[int | None, int | None] = (None, None)
     if not config.log_append_time:
         bounds = timestamp_bounds(config, now_ms)

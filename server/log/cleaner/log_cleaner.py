@@ -214,7 +214,7 @@ class LogCleaner:
         )
 
     def group(self, round_: CleanRound, sources: tuple[SegmentFile, ...]) -> CleanGroup:
-        """What the worker needs for one group, in its current state."""
+        """Return the worker's input for one group, in its current state."""
         last_records = {
             producer_id: LastRecord(entry.last_data_offset, entry.producer_epoch)
             for producer_id, entry in round_.log.producers.producers.items()
@@ -264,7 +264,7 @@ class LogCleaner:
         return True
 
     def discard(self, round_: CleanRound, base_offset: int) -> None:
-        """Remove what the worker wrote for a group."""
+        """Remove the files that the worker wrote for a group."""
         try:
             discard_cleaned(self._manager.layer, round_.plan.directory, base_offset)
         except OSError as e:

@@ -145,7 +145,7 @@ def _spans_of(header: BatchHeader, body: bytes) -> list[RecordSpan]:
 
 
 class BatchFilter:
-    """Decides, during one cleaning round, what is kept of each batch."""
+    """Decides, during one cleaning round, which records of each batch are kept."""
 
     __slots__ = (
         "_delete_retention_ms",
@@ -190,7 +190,7 @@ class BatchFilter:
         self.records_kept = 0
 
     def filter(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
-        """What is kept of a stored batch: the batch itself, a smaller one, or None for nothing.
+        """Filter a stored batch: return the batch itself, a smaller one, or None if nothing remains.
 
         Errors: RecordError if the body does not match the header.
         """

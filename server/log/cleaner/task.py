@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 class CleanerTask:
-    """Cleans the logs that are due, one after another; each group is swapped in when it is done."""
+    """Cleans the logs that are due, one after another; each group is swapped in when it is complete."""
 
     def __init__(
         self, config: BrokerConfig, manager: LogManager, executor: Executor, clock: Clock
     ) -> None:
-        """The cleaner gets a process of its own, since it would occupy the executor's for long."""
+        """The cleaner has a separate process, because it would occupy those of the executor for long."""
         self._config = config
         self._cleaner = LogCleaner(manager)
         self._executor = executor.separate(niceness=NICENESS)
@@ -39,7 +39,7 @@ class CleanerTask:
         return self._cleaner.uncleanable
 
     async def run(self) -> None:
-        """Clean what is due, repeatedly, with pauses of log.cleaner.backoff.ms."""
+        """Clean logs that are due, repeatedly, with pauses of log.cleaner.backoff.ms."""
         while True:
             await asyncio.sleep(max(MIN_BACKOFF_S, self._backoff_ms() / 1000))
             try:
@@ -51,7 +51,7 @@ class CleanerTask:
         return self._config.get_int("log.cleaner.backoff.ms")
 
     def close(self) -> None:
-        """Kill the process, whatever it is doing; the next start removes its unfinished files."""
+        """Kill the process, even while it is working; the next start removes its unfinished files."""
         self._executor.close()
 
     async def run_due(self) -> int:

@@ -186,7 +186,7 @@ class CleanSession:
     # -- second pass -------------------------------------------------------------------------------
 
     def clean(self, group: CleanGroup) -> CleanedGroup:
-        """Write what is kept of the group's segments to one segment, and force it to the device.
+        """Write the remaining records of the group's segments to one segment, and flush it to the device.
 
         Errors: as in `read_keys`; `.cleaned` files are then removed.
         """

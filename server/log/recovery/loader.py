@@ -157,7 +157,7 @@ def _settle(
             now_ms,
         )
     for segment in segments:
-        segment.release()  # a partition that nobody uses costs no descriptor
+        segment.release()  # an unused partition costs no descriptor
     return loaded
 
 
@@ -338,8 +338,7 @@ def _recover(
         loaded.recovered_segments += 1
         loaded.log_end_offset = max(producers.last_map_offset, segment.base_offset)
         if start is not None and loaded.log_end_offset < known_offset:
-            # Some batches that the snapshot describes are missing, whatever the recovery point
-            # says.
+            # Some batches that the snapshot describes are missing, regardless of the recovery point.
             load_producers(
                 layer,
                 directory,

@@ -68,7 +68,7 @@ Recover = Callable[[Sequence[RecoveryTask]], Iterator[Recovered]]
 
 @dataclass(slots=True)
 class OpenedDirectory:
-    """What was found in a log directory; `error` is set if its disk failed on the way."""
+    """The content of a log directory; `error` is set if its disk failed in the meantime."""
 
     directory: LogDirectory
     clean: bool = False

@@ -48,7 +48,7 @@ class RecoveryProcesses:
             _end(pool)
 
     def close(self) -> None:
-        """Kill the processes, whatever they are doing; the next start recovers again."""
+        """Kill the processes, even while they are working; the next start recovers again."""
         self._closed = True
         for pool in self._pools:
             _end(pool)
@@ -62,7 +62,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 
 class Messages(logging.Handler):
-    """Collects what is logged, so that the broker's process can log it."""
+    """Collects log messages, so that the broker's process can log them."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
