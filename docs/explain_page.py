@@ -12,30 +12,50 @@ from tests.explain import examples
 
 INTRO = """# Why is my record invisible?
 
+`kwire explain` tells you why a consumer does not see a record, what a group is waiting for, and what a transaction is holding
+back.
+
 ```console
 $ kwire explain orders 0 17             # a record: topic, partition, offset
-$ kwire explain --group billing         # a group: what it waits for, and where it lags
-$ kwire explain --transactional-id t-1  # a transactional id: what it holds back
-$ kwire explain billing                 # whichever of the two has this name
+$ kwire explain --group billing         # a group: what it is waiting for, and where it lags
+$ kwire explain --transactional-id t-1  # a transactional id: what it is holding back
+$ kwire explain billing                 # the group or transactional id with this name
 ```
 
-The answer is a sentence. `--output json` gives a JSON object instead, one per line: `cause` is a name from the tables below,
-`hidden_from` the isolation levels whose readers do not get the record, and the rest are the facts behind the sentence. The
-exit status is 1 if there is no such group or transactional id, or if nobody answers; finding a cause is a success.
+The answer is a sentence. With `--output json`, it is a JSON object, one per line: `cause` is a name from the tables below,
+`hidden_from` has the isolation levels at which readers do not get the record, and the other fields are the facts behind the
+sentence. The exit status is 1 if the group or transactional id does not exist, or if no broker answers. It is 0 if a cause is
+found.
 
-**Live**, brokers are asked in Apache Kafka's protocol, so the command works against Apache Kafka too (tested with 3.9.2).
-It needs DESCRIBE and READ on the topic and DESCRIBE on groups and transactional ids. How far each replica is comes from
-ListOffsets as a debugging client; whose transaction is open from DescribeProducers, ListTransactions and
-DescribeTransactions; a group's generation and the time of its commits from the topic `__consumer_offsets`, if the user may read
-it. A search for a marker, a later record or a group's commits reads at most 64 MiB. Share groups can only be explained live; a
-partition of theirs has a cause that begins with `share_`, or `partition_without_leader`, `lag_unassigned` or `caught_up`.
+## From brokers
 
-**From files**, with `--log-dir DIR` for each log directory of a stopped broker, kwire's or Apache Kafka's. Nothing is changed.
-Files do not tell configs, so DeleteRecords can be told from retention only where the log begins inside a segment, and they do not
-tell which replica lacks a record above the high watermark. Of groups of the newer types, only committed offsets are read.
+By default, the command asks brokers in Apache Kafka's protocol, so it works with Apache Kafka too (tested with 3.9.2). It needs
+DESCRIBE and READ on the topic, and DESCRIBE on groups and transactional ids. The facts come from these sources:
 
-When compaction has removed a record, its key is gone with it. The later record that replaced it is found if a follower still
-has the record, if the file that was compacted still waits for its deletion (`--log-dir`), or if `--key` gives the key.
+| fact | source |
+| --- | --- |
+| the position of each replica | ListOffsets, as a debugging client |
+| the owner of an open transaction | DescribeProducers, ListTransactions and DescribeTransactions |
+| a group's generation, and the time of its commits | the topic `__consumer_offsets`, if the user may read it |
+
+A search for a marker, a later record or a group's commits reads at most 64 MiB. Share groups can only be explained from brokers.
+The cause for one of their partitions begins with `share_`, or is `partition_without_leader`, `lag_unassigned` or `caught_up`.
+
+## From files
+
+With `--log-dir DIR` for each log directory, the command reads the files of a stopped kwire or Apache Kafka broker, without
+changing them. Files do not contain configs, so DeleteRecords can be distinguished from retention only if the log begins inside a
+segment. They also do not show which replica lacks a record above the high watermark. For groups of the newer types, only
+committed offsets are read.
+
+## Compacted topics
+
+When compaction removes a record, its key is gone too. The later record that replaced it can be found only if a follower still has
+the record, if the compacted file has not been deleted yet (`--log-dir`), or if you give the key with `--key`.
+
+## Causes
+
+The first rule that applies gives the answer. The tables list the rules in order.
 """
 
 
@@ -53,8 +73,7 @@ def explain_page() -> str:
     transaction = [explain_transaction(facts) for facts in examples.TRANSACTIONS.values()]
     return "\n".join(
         [
-            INTRO,
-            "The order of the tables is that of the rules: the first that applies is the answer.",
+            INTRO.rstrip("\n"),
             *table("Records", record),
             *table("Groups", group),
             *table("Partitions of a group", partition),
@@ -66,4 +85,4 @@ def explain_page() -> str:
 def table(title: str, answers: Iterable[Answer]) -> list[str]:
     """The causes of one kind, each with an example of its sentence."""
     rows = [f"| `{each.cause}` | {CAUSES[each.cause]} | {each.sentence} |" for each in answers]
-    return ["", f"## {title}", "", "| cause | when | example |", "| --- | --- | --- |", *rows]
+    return ["", f"### {title}", "", "| cause | when | example |", "| --- | --- | --- |", *rows]

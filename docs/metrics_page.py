@@ -9,18 +9,18 @@ from tests.metrics.dashboards import DASHBOARDS, MISSING
 
 INTRO = """# Metrics and health
 
-`kwire serve --http localhost:9644` (or `kwire.http.listener`) serves these by HTTP. Without it nothing is served, and nothing
-is loaded for it. A port alone is one of this machine; `:9644` is every interface, and then everybody who can connect reads
-what is served: there is no login, so let only your Prometheus server through.
+To serve metrics for Prometheus and health checks over HTTP, start the broker with `kwire serve --http localhost:9644`, or set
+`kwire.http.listener`. This is off by default.
 
-| path | |
+| path | response |
 | --- | --- |
 | `/metrics` | the metrics below, and those of the process (`process_*`, `python_*`), in Prometheus' text format |
-| `/livez` | 200 as long as the broker answers at all |
-| `/readyz`, `/v1/status/ready` | 200 if clients can be served; otherwise 503 with a JSON object that says why: logs that are being read or recovered, no word from the controller yet, listeners that are not open, or a broker that is stopping |
+| `/livez` | 200 while the broker is running |
+| `/readyz`, `/v1/status/ready` | 200 if the broker can serve clients. Otherwise 503, with a JSON object that gives the reason: logs are being loaded or recovered, the controller has not sent the cluster's state yet, listeners are not open, or the broker is stopping |
 
-Health is the first thing that a starting broker opens and the last that a stopping one closes. `/metrics` answers 503 until the
-broker is ready for the first time.
+A port without a host listens only on this machine, and `:9644` on every interface. **There is no login**: everyone who can
+connect can read the metrics, so restrict access to your Prometheus server. A starting broker opens the health checks first, and a
+stopping broker closes them last. `/metrics` answers 503 until the broker is ready for the first time.
 
 ```yaml
 scrape_configs:
@@ -30,20 +30,20 @@ scrape_configs:
         labels: {env: prod, namespace: kafka, strimzi_io_cluster: prod}
 ```
 
-Scrape every broker: each tells what it knows best, a partition's offsets by its leader, a group's by its coordinator, so that
-sums over brokers are the cluster's. Dashboards select by labels that a scrape config has to add: Confluent's by `job` and
-`env`, Strimzi's by `namespace` and `strimzi_io_cluster`.
+Scrape every broker. A partition's offsets come from its leader and a group's offsets from its coordinator, so sums over all
+brokers are those of the cluster. Dashboards select by labels that the scrape config has to add: Confluent's by `job` and `env`,
+Strimzi's by `namespace` and `strimzi_io_cluster`.
 
-A client has to call the broker by `localhost`, by an address, or, if the listener is open to others, by the machine's or an
-advertised name. For any other name, such as a service of Kubernetes or Docker, set `kwire.http.hosts`. This protects from pages
-in a browser that resolve their own name to this machine (DNS rebinding). Pages of other sites may link here, but have nothing
-measured or searched by images and the like: such requests get 403.
+Clients must address the broker as `localhost`, by an IP address or, if the listener is open to other machines, by the machine's
+name or an advertised name. For other names, such as a Kubernetes or Docker service, set `kwire.http.hosts`. This protects against
+web pages that resolve their own name to this machine (DNS rebinding). Pages of other sites can link to the broker, but cannot
+embed or fetch from it: such requests get 403.
 
 ## In a terminal
 
-`kwire top localhost:9644` shows brokers, topics by throughput, groups by lag, requests by API, and clients by software, and looks
-again every two seconds (`--interval`); Ctrl-C ends it. Name every broker of a cluster. `--once` prints one look, and
-`--output json` an object for a program; rates are measured between two looks.
+`kwire top localhost:9644` shows brokers, topics by throughput, groups by lag, requests by API, and clients by software. It
+updates every two seconds (`--interval`); Ctrl-C ends it. Name every broker of a cluster. `--once` prints the figures once, and
+`--output json` prints a JSON object. Rates are measured between two updates.
 
 ```console
 $ kwire top --once --interval 3 localhost:9644
@@ -62,89 +62,94 @@ billing        1       1  400        1,057
 
 ## Metrics of clients
 
-Clients push metrics of their own to a broker that asks for them (KIP-714): librdkafka since 2.5, Java since 3.7. They need no
-setting. Apache Kafka passes what comes to a plug-in, and without one serves none of it. kwire shows it at `/metrics`, as
-`kafka_client_...`. It takes a broker with the embedded store, `pip install 'kwire[telemetry]'`, and a subscription:
+Clients can push their own metrics to a broker that asks for them (KIP-714): librdkafka since 2.5, Java since 3.7, without any
+setting. Apache Kafka passes them to a plug-in, and does not serve them without one. kwire shows them at `/metrics`, as
+`kafka_client_...`. You need a broker with the embedded store, `pip install 'kwire[telemetry]'`, and a subscription:
 
 ```console
-$ kafka-client-metrics.sh --bootstrap-server localhost:9092 --alter --name latency \
+$ kafka-client-metrics.sh --bootstrap-server localhost:9092 --alter --name latency \\
     --metrics org.apache.kafka.producer.,org.apache.kafka.consumer. --interval 30000 --match client_id=billing.*
 $ curl -s localhost:9644/metrics | grep kafka_client_producer_request_latency_avg
 kafka_client_producer_request_latency_avg{client_id="billing-1",client_instance_id="62bBFDBdRr-fYt6C07ZCPw"} 14.4
 ```
 
-`--metrics` are prefixes, or `*` for everything. A name of a metric such as `org.apache.kafka.producer.request.latency.avg` becomes
-`kafka_client_producer_request_latency_avg`; its labels are those that the client gives, with `client_id` and
-`client_instance_id`. Counters are sums since the broker first heard of the client. A client's series go when it has been silent
-for three intervals, and not before a minute. There are at most `kwire.client.metrics.limit` of them; a push has at most
-`telemetry.max.bytes`, compressed or not. Whoever can connect can push, as in Apache Kafka, so these series are no more
-trustworthy than your clients.
+`--metrics` takes prefixes, or `*` for everything. A metric named `org.apache.kafka.producer.request.latency.avg` becomes
+`kafka_client_producer_request_latency_avg`. Its labels are those that the client sets, plus `client_id` and `client_instance_id`.
+Counters are sums since the broker first heard from the client. A client's series are removed after three intervals without a
+push, but not before a minute. There are at most `kwire.client.metrics.limit` series. A push has at most `telemetry.max.bytes`,
+compressed or not. As in Apache Kafka, every client that can connect can push, so these series are only as trustworthy as your
+clients.
 
 ## Names
 
-The names are those that Prometheus' JMX exporter gives Apache Kafka's MBeans, by its own example rules, which Strimzi uses,
-and by Confluent's. Both are served at once; where they agree there is one series. kafka_exporter's metrics of topics and groups
-are here too, so no exporter is needed.
+The names are those that Prometheus' JMX exporter gives to Apache Kafka's MBeans, with two sets of rules: its own example rules,
+which Strimzi uses, and Confluent's. The broker serves both; if the two names are the same, there is one series. It also serves
+kafka_exporter's metrics of topics and groups, so you do not need an exporter.
 
-Published dashboards were read, and a test looks for each metric and label of their queries
-(`tests/metrics/test_dashboards.py`):
+A test checks that every metric and label in the queries of published dashboards is served (`tests/metrics/test_dashboards.py`):
 """
 
 DIFFERENCES = """
 ## What differs from Apache Kafka
 
-- There is one event loop instead of network threads and request handlers. Both idle percentages are the part of the last half
-  minute in which it used no CPU time; time that it waited for a disk counts as idle.
-- All requests are counted. Of Produce and Fetch, one in 8 is timed from 20 requests a second on, one in 32 from 200 on,
-  and one in 128 from 1,000 on; it counts as so many. Quantiles are of the last two and a half to five minutes, and within a tenth of the value. Apache Kafka keeps a sample of the values of five minutes.
-- `RequestQueueTimeMs` begins with the turn of the loop in which a request was received; before that it is in the kernel.
-- `TotalFetchRequestsPerSec` counts the partitions in responses. Apache Kafka also counts those in which nothing was new.
-- Rates (`connection-creation-rate`) are measured between scrapes, over at least half a minute once there is so much.
-- `kafka_consumergroup_lag` is told where the group's coordinator has a replica of the partition. In a larger cluster, compute it:
-  `kafka_topic_partition_current_offset - on(topic, partition) group_right kafka_consumergroup_current_offset`.
+- kwire has one event loop instead of network threads and request handlers. Both idle percentages are the share of the last half
+  minute in which the loop used no CPU time; waiting for a disk counts as idle.
+- All requests are counted, but not all Produce and Fetch requests are timed: one in 8 from 20 requests per second, one in 32 from
+  200, and one in 128 from 1,000, weighted accordingly. Quantiles cover the last two and a half to five minutes and are accurate
+  to a tenth of the value. Apache Kafka keeps a sample of five minutes.
+- `RequestQueueTimeMs` starts with the iteration of the event loop in which the request was received; before that, the request is
+  in the kernel.
+- `TotalFetchRequestsPerSec` counts the partitions in responses. Apache Kafka also counts partitions without new records.
+- Rates (`connection-creation-rate`) are measured between scrapes, over at least half a minute once the broker has run for that
+  long.
+- `kafka_consumergroup_lag` is served only if the group's coordinator has a replica of the partition. In a larger cluster, compute
+  it: `kafka_topic_partition_current_offset - on(topic, partition) group_right kafka_consumergroup_current_offset`.
 
-## What it costs
+## Cost
 
-Measured on Python 3.11.7 with two cores that other work shared (load average 8 to 12).
+Measured on Python 3.11.7 with two cores that other work shared (load average 8 to 12):
 
 | | without `--http` | with it |
 | --- | ---: | ---: |
-| resident memory of a broker at rest | 33.7 MB | 36.6 MB; 46.0 MB after the first scrape, which loads prometheus_client in a thread; 3 MB more after the first push of a client, which loads protobuf |
+| resident memory of an idle broker | 33.7 MB | 36.6 MB; 46.0 MB after the first scrape, which loads prometheus_client in a thread; 3 MB more after the first push of a client, which loads protobuf |
 | CPU of a Produce request of one batch of 16 KB, kernel included | 30.9 us | 31.5 us; by pairs +2.5 % |
 | CPU of a Fetch request that returns it | 39.2 us | 40.3 us; by pairs +2.9 % |
 | instructions of the Produce request, without the kernel | 142,439 | 145,496; +2.1 % |
 
-CPU is by `python -m bench.metrics --rounds 7 --blocks 30`: seven pairs of processes, with and without, in turn, 1,500 requests each,
-without the slowest tenth. It gives the medians, and the median of the pairs' ratios; single pairs are from +0.4 to +4.0 %
-(Produce) and from +0.7 to +3.9 % (Fetch). Instructions are by `valgrind --tool=cachegrind --cache-sim=no`: a process that has handled
-1,280 requests of a client in another process, less one that has handled none. A counted request calls one Python function more
-(`tests/test_hot_path.py`). A scrape of 10,000 partitions, all with series of their own (173,000 lines, 11.4 MB), took 0.17 s of CPU with
-its reader in the same process; no turn of the loop took more than 9 ms, and the process grew by 7 MB over three scrapes.
+CPU times come from `python -m bench.metrics --rounds 7 --blocks 30`: seven pairs of processes, with and without `--http`, in
+alternation, 1,500 requests each, without the slowest tenth. The table shows the medians, and the median of the pairs' ratios;
+single pairs range from +0.4 to +4.0 % (Produce) and from +0.7 to +3.9 % (Fetch). Instructions come from `valgrind --tool=cachegrind --cache-sim=no`:
+a process that has handled 1,280 requests of a client in another process, minus one that has handled none. A counted request makes
+one more Python function call (`tests/test_hot_path.py`).
+
+A scrape of 10,000 partitions with individual series (173,000 lines, 11.4 MB) took 0.17 s of CPU time, including its reader in the
+same process. No iteration of the event loop took more than 9 ms, and the process grew by 7 MB over three scrapes.
 
 ## Limits
 
-A scrape is made in slices of a few milliseconds, with requests of clients in between, and sent as it is read: at most four at
-a time, each with at most 256 KiB that wait to be read. `kwire.metrics.partition.limit` says how many replicas, topics, groups and
-committed offsets have series of their own; sums are always complete, and `kwire_metrics_partitions_left_out` says how many
-replicas have none. HTTP connections are at most 32: a further one takes the place of the oldest that waits for a
-request. A request has 10 seconds to arrive and 16 KiB for its head; a client that reads nothing for 10 seconds is
-disconnected.
+- A scrape is generated in slices of a few milliseconds, with client requests in between, and sent as it is read. At most four
+  scrapes run at a time, each with at most 256 KiB waiting to be read.
+- `kwire.metrics.partition.limit` limits how many replicas, topics, groups and committed offsets have individual series. Sums are
+  always complete, and `kwire_metrics_partitions_left_out` is the number of replicas without series.
+- There are at most 32 HTTP connections; a further one replaces the oldest that is waiting for a request.
+- A request must arrive within 10 seconds, and its headers can have 16 KiB. A client that reads nothing for 10 seconds is
+  disconnected.
 """
 
 
 BESIDE = """
 ## Beside Apache Kafka
 
-`python -m bench.mbeans` sends the same requests to Apache Kafka 3.9.2 and to kwire: 109 Produce requests (6 of them bad), 57
-Fetches, commits, a group, three transactions. It asks Apache Kafka for its MBeans with its own JmxTool, and kwire for `/metrics`.
-Of what only grows, the growth under the load is compared, of all else the value afterwards. Of the {values} values, {equal} are
-equal. An MBean that both have but that the load does not use is there with 0.
+`python -m bench.mbeans` sends the same requests to Apache Kafka 3.9.2 and to kwire: 109 Produce requests (6 of them invalid), 57
+Fetches, commits, a group, three transactions. It reads Apache Kafka's MBeans with its JmxTool, and kwire's `/metrics`. For values
+that only grow, it compares the growth during the load; for all others, the value afterwards. Of the {values} values, {equal} are
+equal. An MBean that both have but that the load does not use appears with 0.
 """
 
 TIMES = """
-Times are no figures to compare: both brokers ran for half a minute, on a machine with two cores that other work shared, and
-Apache Kafka's Java was just warming up. They show that the same things are measured. Median and 99th percentile, Apache Kafka's
-(in whole milliseconds) and kwire's:
+The times below are not a benchmark: both brokers ran for half a minute, on a machine with two cores that other work shared, and
+Apache Kafka's JVM was still warming up. They only show that the same things are measured. Each cell has the median and 99th
+percentile of Apache Kafka (in whole milliseconds), then those of kwire:
 """
 
 
@@ -157,14 +162,14 @@ def metrics_page() -> str:
         shown = ", ".join(f"`{metric}`" for metric in missing) or "-"
         served = len(dashboard.asks) - len(missing)
         lines.append(f"| {dashboard.name} | {len(dashboard.asks)} | {served} | {shown} |")
-    lines += ["", "Not served, and why:", "", "| metric | |", "| --- | --- |"]
+    lines += ["", "These metrics are not served:", "", "| metric | reason |", "| --- | --- |"]
     lines += [f"| `{metric}` | {why} |" for metric, why in sorted(MISSING.items())]
     lines += [DIFFERENCES, *beside_kafka(), "## All metrics", ""]
     count = len(names_of(ROWS))
     lines.append(
-        f"{count} names. Where a cell has several, they are the same series by different rules.\n"
+        f"There are {count} names. If a cell has several, they are the same series under different rules.\n"
     )
-    lines += ["| MBean | series | labels | |", "| --- | --- | --- | --- |"]
+    lines += ["| MBean | series | labels | meaning |", "| --- | --- | --- | --- |"]
     lines += [_line(row) for row in ROWS]
     return "\n".join(lines)
 

@@ -53,16 +53,18 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 #: When a rule of either kind acts.
 _WHEN = {
-    "nth": Word("integers", "of the requests that match, this one only, counted from 1"),
-    "times": Word("integer", "that many of them; then the rule ends"),
-    "probability": Word("number", "a part of them, drawn at random"),
-    "seed": Word("integer", "the beginning of the random numbers: the same each time"),
-    "after": Word("duration", "those that arrive this long after the rule was made"),
+    "nth": Word("integers", "only this one of the matching requests, counted from 1"),
+    "times": Word("integer", "this many of the matching requests; then the rule ends"),
+    "probability": Word("number", "a random part of the matching requests"),
+    "seed": Word(
+        "integer", "the seed of the random numbers; the same seed selects the same requests"
+    ),
+    "after": Word("duration", "requests that arrive this long after the rule was created"),
 }
 #: The arguments of `Fault` for a broker that is alone.
 FAULT = {
     "api": Word("string", "the API, such as OffsetCommit"),
-    "version": Word("integers", "its version"),
+    "version": Word("integers", "the version of the request"),
     "topic": Word("string", "requests that name the topic; errors go into these rows only"),
     "partition": Word("integer", "the same for a partition of the topic"),
     "group": Word("string", "requests that name the group"),
@@ -70,45 +72,45 @@ FAULT = {
     "client_id": Word("string", "requests of the client"),
     "connection": Word("integer", "requests on this connection to the broker, the first being 1"),
     **_WHEN,
-    "error": Word("name or number", "the answer has this error: NOT_LEADER_OR_FOLLOWER"),
-    "delay": Word("duration", "the answer is delayed by this long, in the broker's time"),
-    "slowdown": Word("number", "the answer takes this many times as long"),
-    "no_answer": Word("boolean", "no answer is ever sent, and the connection stays open"),
-    "close": Word("boolean", "the connection is closed instead of an answer"),
-    "reset": Word("boolean", "the connection is reset (RST) instead of an answer"),
-    "cut": Word("integer", "the connection is closed after this many bytes of the answer"),
-    "throttle": Word("duration", "the answer tells the client to pause for this long"),
-    "stale_metadata": Word("boolean", "Metadata is answered as of when the rule was made"),
-    "clock_jump": Word("duration", "the broker's wall clock jumps when the request comes"),
-    "after_apply": Word("boolean", "the request is carried out all the same"),
+    "error": Word("name or number", "the response has this error: NOT_LEADER_OR_FOLLOWER"),
+    "delay": Word("duration", "the response is delayed, in the broker's time"),
+    "slowdown": Word("number", "the response takes this many times as long"),
+    "no_answer": Word("boolean", "no response is sent, and the connection stays open"),
+    "close": Word("boolean", "the connection is closed instead of a response"),
+    "reset": Word("boolean", "the connection is reset (RST) instead of a response"),
+    "cut": Word("integer", "the connection is closed after this many bytes of the response"),
+    "throttle": Word("duration", "the response tells the client to pause for this long"),
+    "stale_metadata": Word("boolean", "Metadata is answered as of when the rule was created"),
+    "clock_jump": Word("duration", "the broker's wall clock jumps when the request arrives"),
+    "after_apply": Word("boolean", "the broker carries out the request anyway"),
 }
 #: The arguments of `DiskFault`.
 DISK_FAULT = {
-    "operation": Word("string", f"of the disk: {', '.join(DISK_OPERATIONS)}", True),
+    "operation": Word("string", f"the disk operation: {', '.join(DISK_OPERATIONS)}", True),
     "path": Word("string", "a pattern for the end of the file's path, such as orders-0/*.log"),
-    "error": Word("string", "the operation ends with this error: ENOSPC, EIO"),
+    "error": Word("string", "the operation fails with this error: ENOSPC, EIO"),
     "delay": Word("duration", "the operation takes this much longer, in real time"),
     **_WHEN,
 }
 TOPIC = {
-    "name": Word("string", "without one, the topic gets one of its own"),
-    "partitions": Word("integer", "how many (1 unless given)"),
+    "name": Word("string", "the name; by default, a unique one"),
+    "partitions": Word("integer", "the number of partitions; by default 1"),
     "configs": Word("object", "topic settings, such as retention.ms"),
 }
-FREEZE = {"fetch_waits": Word("boolean", "a Fetch waits for records in the broker's time too")}
+FREEZE = {"fetch_waits": Word("boolean", "the time for which a Fetch waits for records stops too")}
 FENCE = {
     "transactional_id": Word(
-        "string", "a newer producer with it takes the place of the present one"
+        "string", "the producer with this id is fenced, as by a newer producer"
     ),
     "group": Word("string", "all members of the group are removed"),
 }
 ADVANCE = {
     "duration": Word("duration", "how much time passes", True),
-    "keep_members": Word("boolean", "the members of all groups stay alive"),
+    "keep_members": Word("boolean", "the members of all groups are kept alive"),
 }
-JUMP = {"duration": Word("duration", "by how much the wall clock is set; may be negative", True)}
+JUMP = {"duration": Word("duration", "how far the wall clock jumps; can be negative", True)}
 REQUESTS = {
-    "api": Word("string", "requests of this API only"),
+    "api": Word("string", "requests of this API"),
     "topic": Word("string", "requests that name the topic"),
     "partition": Word("integer", "requests that name the partition"),
     "group": Word("string", "requests that name the group"),
