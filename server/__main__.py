@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Action, ArgumentParser
+from argparse import Action, ArgumentParser, HelpFormatter
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -66,18 +66,52 @@ class PrintVersion(Action):
         parser.exit()
 
 
-def make_parser(chosen: str | None) -> ArgumentParser:
-    """The parser of all commands, with the arguments of the chosen one only: loading all would cost a start."""
+class Formatter(HelpFormatter):
+    """Looks the terminal's width up without `shutil`, which would load two compression libraries."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=columns() - 2)
+
+
+def columns() -> int:
+    """The width of the terminal. Source: shutil.get_terminal_size."""
+    try:
+        given = int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        given = 0
+    if given <= 0:
+        try:
+            given = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+        except (AttributeError, ValueError, OSError):
+            given = 0
+    return given or 80
+
+
+def make_parser(chosen: str | None, *, alone: bool = False) -> ArgumentParser:
+    """The parser of all commands, with the arguments of the chosen one only: loading all would cost a start.
+
+    Shape: the parser knows no other command if the chosen one is `alone`.
+    """
     parser = ArgumentParser(
-        prog="kwire", description="A broker that speaks Apache Kafka's protocol."
+        prog="kwire",
+        description="A broker that speaks Apache Kafka's protocol.",
+        formatter_class=Formatter,
     )
     parser.add_argument(
         "--version", action=PrintVersion, nargs=0, help="print the version and exit"
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # With `prog`, argparse does not format a usage to find it.
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog=parser.prog
+    )
     for name, (module, summary) in COMMANDS.items():
+        if alone and name != chosen:
+            continue
         command = commands.add_parser(
-            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=Formatter,
         )
         if name == chosen:
             room = import_module(f".cli.{module}", __package__)
@@ -100,7 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .cli.kafka_words import in_order
 
         arguments = in_order(arguments)
-    options, unknown = make_parser(chosen).parse_known_args(arguments)
+    alone = chosen in COMMANDS and arguments[0] == chosen
+    options, unknown = make_parser(chosen, alone=alone).parse_known_args(arguments)
     last = getattr(options, "optional_last", None)
     if last and len(unknown) == 1 and not unknown[0].startswith("-") and not getattr(options, last):
         # argparse gives up on an argument that may be left out when an option stands before it.

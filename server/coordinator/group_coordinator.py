@@ -6,10 +6,10 @@ Source: GroupCoordinator.scala (validateGroupStatus), GroupCoordinatorAdapter.sc
 
 from __future__ import annotations
 
+import os
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
 
 from kwire.errors import ErrorCode
 from kwire.messages import consumer_group_describe as described_consumer_group
@@ -76,6 +76,15 @@ class WaitingJoin(NamedTuple):
     abandon: Callable[[], None]
 
 
+def random_uuid() -> str:
+    """A random UUID as text. `uuid` would load a C library and `platform` for the same."""
+    made = bytearray(os.urandom(16))
+    made[6] = made[6] & 0x0F | 0x40
+    made[8] = made[8] & 0x3F | 0x80
+    text = made.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
 class GroupCoordinator:
     """All groups that this broker coordinates.
 
@@ -88,7 +97,7 @@ class GroupCoordinator:
         config: GroupConfig,
         coordinator_log: CoordinatorLog,
         clock: Clock,
-        new_uuid: Callable[[], object] = uuid4,
+        new_uuid: Callable[[], object] = random_uuid,
         turns: Turns | None = None,
         metadata: Callable[[], MetadataImage] = MetadataImage,
         settings_of: Callable[[str, str], GroupSettings | None] = lambda group_id, kind: None,
@@ -308,8 +317,8 @@ class GroupCoordinator:
 
     def new_member_id(self) -> str:
         """Make a member id as Apache Kafka does: a random UUID in base64, without padding."""
-        made = UUID(str(self.new_uuid()))
-        text = urlsafe_b64encode(made.bytes).decode().rstrip("=")
+        made = bytes.fromhex(str(self.new_uuid()).replace("-", ""))
+        text = urlsafe_b64encode(made).decode().rstrip("=")
         return "A" + text[1:] if text.startswith("-") else text
 
     def group_settings(self, group_id: str, kind: str) -> GroupSettings:

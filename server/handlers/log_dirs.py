@@ -12,7 +12,6 @@ Source: ReplicaManager.alterReplicaLogDirs, describeLogDirs, getLogEndOffsetLag;
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -138,7 +137,10 @@ def describe_log_dirs(
                     is_future_key=is_future,
                 )
             )
-        usage = shutil.disk_usage(directory.path)
+        # Loads two compression libraries, which otherwise nothing needs.
+        from shutil import disk_usage
+
+        usage = disk_usage(directory.path)
         results.append(
             DescribeLogDirsResult(
                 error_code=0,

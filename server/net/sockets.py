@@ -155,12 +155,22 @@ async def resolve(host: str, port: int) -> list[Any]:
     """The addresses of a host, as getaddrinfo returns them; a numeric host needs no thread. Errors: OSError."""
     try:
         return socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+            name_of(host),
+            port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
         )
     except socket.gaierror:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError(errno.EINVAL, f"{host!r} is not a host name: {error}") from None
+
+
+def name_of(host: str) -> str | bytes:
+    """A host as `getaddrinfo` takes it: as bytes if it needs no IDNA, whose codec loads Unicode's tables."""
+    if host.isascii() and all(0 < len(label) < 64 for label in host.split(".")):
+        return host.encode()
+    return host
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -170,7 +180,7 @@ def bind(host: str, port: int) -> socket.socket:
             return open_socket(socket.AF_INET6, ("::", port), dual=True)
         host = "0.0.0.0"
     try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(name_of(host.strip("[]")), port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
     except UnicodeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -11,7 +12,7 @@ import pytest
 
 from kwire.testing import Broker
 from server import __main__ as kwire_command
-from server.__main__ import COMMANDS, main, make_parser
+from server.__main__ import COMMANDS, columns, main, make_parser
 from server.event_loop import form_and_why
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,16 @@ def test_broker_without_tls_loads_nothing_for_encryption(
     loaded = loaded_by("serve", "--listen", "127.0.0.1:0", "--data-dir", str(unusable))
     assert {"asyncio", "server.broker"} <= loaded
     assert ("uvloop.loop" in loaded) == (loop == "uvloop")
-    unwanted = {"ssl", "_ssl", "hashlib", "cryptography", "h11", "prometheus_client"}
+    unwanted = {
+        "ssl",
+        "_ssl",
+        "hashlib",
+        "cryptography",
+        "h11",
+        "prometheus_client",
+        "shutil",
+        "lzma",
+    }
     assert not (unwanted | {"server.security.jaas"}) & loaded
 
 
@@ -95,9 +105,20 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ctrl_c_while_modules_are_loaded_leaves_no_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(chosen: str | None) -> ArgumentParser:
+    def interrupted(chosen: str | None, *, alone: bool = False) -> ArgumentParser:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(kwire_command, "make_parser", interrupted)
     monkeypatch.setattr(kwire_command, "protect_children", lambda: None)
     assert kwire_command.command() == 130
+
+
+@pytest.mark.parametrize("given", [None, "57", "0", "-3", "wide"])
+def test_width_of_the_terminal_is_what_shutil_says(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", given)
+    assert columns() == shutil.get_terminal_size().columns

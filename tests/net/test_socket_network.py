@@ -11,7 +11,7 @@ import pytest
 
 from server.executor import Executor
 from server.metadata.endpoint import Endpoint
-from server.net.sockets import SocketNetwork, bind
+from server.net.sockets import SocketNetwork, bind, name_of
 
 
 def unused_port() -> int:
@@ -64,3 +64,15 @@ def test_name_that_no_host_can_have_is_an_error_of_the_connection(host: str) -> 
         connect(Endpoint("PLAINTEXT", host, 9092))
     with pytest.raises(OSError, match="cannot listen on"):
         bind(host, 9092)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1", "::1", "fe80::1%lo", "a" * 63 + ".example"]
+)
+def test_plain_names_are_resolved_as_they_are(host: str) -> None:
+    assert name_of(host) == host.encode("idna")
+
+
+@pytest.mark.parametrize("host", ["bücher.example", "a..b", "a" * 64, ""])
+def test_other_names_are_left_to_idna(host: str) -> None:
+    assert name_of(host) == host

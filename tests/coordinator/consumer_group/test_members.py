@@ -6,6 +6,7 @@ Docstrings name the scenarios of GroupMetadataManagerTest (Apache Kafka 4.3); sc
 from __future__ import annotations
 
 from typing import Any
+from uuid import RFC_4122, UUID
 
 import pytest
 
@@ -23,7 +24,7 @@ from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.memory import GroupMemory
 from server.coordinator.group.modern.members import MemberState
 from server.coordinator.group.modern.surroundings import GroupSettings, Metadata
-from server.coordinator.group_coordinator import GroupCoordinator
+from server.coordinator.group_coordinator import GroupCoordinator, random_uuid
 from server.metadata.image import BrokerRegistration
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (
@@ -72,6 +73,13 @@ def test_ids_of_members_are_random_and_never_begin_with_a_hyphen() -> None:
     assert len(set(ids)) == 300
     assert {len(each) for each in ids} == {22}
     assert not [each for each in ids if each.startswith("-")]
+
+
+def test_random_uuids_are_of_version_4() -> None:
+    made = [random_uuid() for _ in range(300)]
+    assert len(set(made)) == 300
+    assert all(str(UUID(each)) == each and UUID(each).version == 4 for each in made)
+    assert {UUID(each).variant for each in made} == {RFC_4122}
 
 
 # Epoch 0 in each state, and requests that come twice
