@@ -20,6 +20,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.produce import ProduceRequest
 from kwire.server.handlers.context import Encoded, Handler, NoReply, RequestContext
+from kwire.server.handlers.registry import ByKey
 from kwire.server.net.dispatcher import Later
 
 from . import rows
@@ -53,8 +54,9 @@ class WatchedHandlers:
         self._broker = broker
         self._connections: dict[str, int] = {}
 
-    def stand_before(self, handlers: dict[int, Handler[Any]]) -> None:
+    def stand_before(self, handlers: ByKey) -> None:
         """Take the place of the handlers of a broker's table."""
+        handlers.load_all()
         for key, inner in handlers.items():
             outer = copy_of(inner)
             outer.function = self._watched(inner, inner.function)

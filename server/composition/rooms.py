@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kwire.types import uuid_to_str
 
@@ -39,7 +39,7 @@ from ..handlers.ceilings import (
 from ..handlers.context import Features, Services
 from ..handlers.dispatch import RequestDispatcher
 from ..handlers.registry import HandlerTable
-from ..handlers.table import HANDLERS, WITHOUT_TELEMETRY
+from ..handlers.table import SERVED, WITHOUT_TELEMETRY
 from ..log.upkeep import LogUpkeep
 from ..metadata.endpoint import WILDCARDS
 from ..metadata.image import GROUPS, BrokerRegistration
@@ -69,7 +69,7 @@ from .following import (
     TopicSettings,
 )
 from .opened import Opened
-from .share_groups import share_partitions
+from .share_groups import LateSharePartitions, share_partitions
 
 if TYPE_CHECKING:
     from ..coordination.acls import AclStore
@@ -302,7 +302,7 @@ def build_rooms(
     quotas = ClientQuotas(window, controller_window)
     own_listener = None if alone else config.inter_broker_listener.listener
     connection_rates = ConnectionRates(window, own_listener if len(config.listeners) > 1 else None)
-    handlers = HandlerTable(HANDLERS if telemetry is not None else WITHOUT_TELEMETRY, ceiling)
+    handlers = HandlerTable(SERVED if telemetry is not None else WITHOUT_TELEMETRY, ceiling)
     moves = LogDirMoves(
         config,
         logs,
@@ -330,8 +330,10 @@ def build_rooms(
         alone=alone,
         turns=turns,
     )
-    shares = share_partitions(
-        config, replicas, publisher.current, persister, clock, turns, executor
+    shares: Any = LateSharePartitions(
+        lambda: share_partitions(
+            config, replicas, publisher.current, persister, clock, turns, executor
+        )
     )
     cleanup.callback(shares.close)
     services = Services(

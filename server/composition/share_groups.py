@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import BrokenExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config.group_keys import effective
 from ..coordination.paths import entity_node
 from ..handlers.list_offsets import search_in_files
 from ..metadata.image import GROUPS
-from ..share.led import ShareRooms
-from ..share.manager import SharePartitionManager
-from ..share.sessions import ShareSessionCache
-from ..share.settings import ShareSettings, share_settings
 from ..workers import TookTooLong, TookTooMuch
 
 if TYPE_CHECKING:
@@ -26,12 +22,32 @@ if TYPE_CHECKING:
     from ..log.time_search import Found, TimeSearch
     from ..metadata.image import MetadataImage
     from ..replication.replica_manager import ReplicaManager
+    from ..share.manager import SharePartitionManager
+    from ..share.settings import ShareSettings
     from ..turns import Turns
 
 logger = logging.getLogger(__name__)
 
 #: Of how many groups with configs of their own the settings are remembered.
 REMEMBERED = 1000
+
+
+class LateSharePartitions:
+    """Stands for the share partitions, which are built, and their modules loaded, when the first request needs them."""
+
+    def __init__(self, build: Callable[[], SharePartitionManager]) -> None:
+        self._build = build
+        self._built: SharePartitionManager | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._built is None:
+            self._built = self._build()
+        return getattr(self._built, name)
+
+    def close(self) -> None:
+        """Close them, if they were built."""
+        if self._built is not None:
+            self._built.close()
 
 
 def share_partitions(
@@ -44,6 +60,9 @@ def share_partitions(
     executor: Executor,
 ) -> SharePartitionManager:
     """Build the share partitions of a broker; none is loaded yet."""
+    from ..share.led import ShareRooms
+    from ..share.manager import SharePartitionManager
+    from ..share.sessions import ShareSessionCache
 
     async def search(wanted: TimeSearch) -> Found | None:
         try:
@@ -82,6 +101,8 @@ class GroupShareSettings:
         self._known: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
 
     def __call__(self, group_id: str) -> ShareSettings:
+        from ..share.settings import share_settings
+
         stored = self._metadata().config(GROUPS, entity_node(group_id))
         if not stored:
             if (

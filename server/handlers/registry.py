@@ -1,20 +1,22 @@
 """How a handler is declared and found: `@handles`, and a table made from an explicit tuple.
 
-The tuple itself is `HANDLERS` in `table.py`; clients can use only handlers that are in it.
+The tuple itself is `SERVED` in `table.py`; clients can use only handlers that are in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar
 
+from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
 from .authorization import Check
 from .ceilings import ApiRange, Ceiling
 from .context import Handler, RequestContext
 
-__all__ = ["ApiRange", "Handler", "HandlerTable", "handles"]
+__all__ = ["ApiRange", "Handler", "HandlerTable", "Late", "handles"]
 
 RequestT = TypeVar("RequestT")
 
@@ -48,6 +50,44 @@ def handles(
     return declare
 
 
+class Late(NamedTuple):
+    """A handler that is loaded on first use. Shape: versions are inclusive; `module` is one of this folder."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+    module: str
+    function: str
+
+    def load(self) -> Handler[Any]:
+        """Import the handler."""
+        found: Handler[Any] = getattr(import_module(f".{self.module}", __package__), self.function)
+        return found
+
+
+class ByKey(dict[int, Handler[Any]]):
+    """Handlers by API key; one that is `late` comes in when it is asked for."""
+
+    def __init__(self) -> None:
+        self.late: dict[int, Late] = {}
+
+    def __missing__(self, key: int) -> Handler[Any]:
+        loaded = self[key] = self.late.pop(key).load()
+        return loaded
+
+    def load_all(self) -> None:
+        """Load what was not asked for yet."""
+        for key in list(self.late):
+            self[key]
+
+    def add(self, handler: Handler[Any] | Late) -> None:
+        """Add a handler."""
+        if type(handler) is Late:
+            self.late[handler.api_key] = handler
+        else:
+            self[handler.api_key] = handler  # type: ignore[assignment]
+
+
 class HandlerTable:
     """The handlers of one broker under one ceiling: it serves exactly what it advertises.
 
@@ -56,25 +96,29 @@ class HandlerTable:
     handlers claim one API.
     """
 
-    __slots__ = ("_above", "by_key", "ceiling", "ranges")
+    __slots__ = ("_above", "_highest", "by_key", "ceiling", "ranges")
 
-    def __init__(self, handlers: Iterable[Handler[Any]], ceiling: Ceiling) -> None:
+    def __init__(self, handlers: Iterable[Handler[Any] | Late], ceiling: Ceiling) -> None:
         self.ceiling = ceiling
-        self.by_key: dict[int, Handler[Any]] = {}
+        self.by_key = ByKey()
         self.ranges: dict[int, ApiRange] = {}
+        #: The highest versions of the handlers, whatever the ceiling.
+        self._highest: dict[int, int] = {}
         #: Handlers of APIs that the ceiling does not have.
-        self._above: dict[int, Handler[Any]] = {}
+        self._above: dict[int, Handler[Any] | Late] = {}
         for handler in sorted(handlers, key=lambda each: each.api_key):
             key = handler.api_key
-            if key in self.by_key:
-                raise ValueError(f"two handlers for {handler.name}")
+            if key in self._highest:
+                name = ApiKey(key).name.title().replace("_", "")
+                raise ValueError(f"two handlers for {name}")
+            self._highest[key] = handler.max_version
             limit = ceiling.ranges.get(key)
             if limit is None:
                 self._above[key] = handler
                 continue
             low, high = handler.min_version, min(handler.max_version, limit[1])
             if low <= high:
-                self.by_key[key] = handler
+                self.by_key.add(handler)
                 self.ranges[key] = ApiRange(key, low, high)
 
     def raise_versions(self, ranges: Mapping[int, tuple[int, int]]) -> None:
@@ -82,11 +126,11 @@ class HandlerTable:
         for key, (_, highest) in ranges.items():
             above = self._above.pop(key, None)
             if above is not None:
-                self.by_key[key] = above
+                self.by_key.add(above)
                 self.ranges[key] = ApiRange(key, above.min_version, highest)
             served = self.ranges.get(key)
             if served is not None:
-                highest = min(highest, self.by_key[key].max_version)
+                highest = min(highest, self._highest[key])
                 self.ranges[key] = served._replace(max_version=highest)
 
     def find(self, api_key: int, version: int) -> Handler[Any] | None:
@@ -97,7 +141,8 @@ class HandlerTable:
         return self.by_key[api_key]
 
     def __iter__(self) -> Iterator[Handler[Any]]:
+        self.by_key.load_all()
         return iter(self.by_key.values())
 
     def __len__(self) -> int:
-        return len(self.by_key)
+        return len(self.ranges)

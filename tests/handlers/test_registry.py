@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from kwire.api import ApiKey
@@ -10,8 +14,8 @@ from kwire.messages.produce import ProduceRequest
 from kwire.schema import schema_of
 from server.handlers.ceilings import CEILING_3_9, CEILINGS, WITHOUT_OTHERS, Ceiling
 from server.handlers.context import Handler, RequestContext, parse_versions
-from server.handlers.registry import HandlerTable, handles
-from server.handlers.table import HANDLERS
+from server.handlers.registry import HandlerTable, Late, handles
+from server.handlers.table import HANDLERS, SERVED, WITHOUT_TELEMETRY
 
 
 @handles(HeartbeatRequest, versions="0-4", authorize=None)
@@ -102,3 +106,61 @@ def test_raised_versions_bring_apis_that_the_ceiling_does_not_have() -> None:
         assert table.find(key, high) is not None
     table.raise_versions(WITHOUT_OTHERS)
     assert len(table) == len(table.ranges)
+
+
+LATE = [each for each in SERVED if isinstance(each, Late)]
+
+
+@pytest.mark.parametrize("late", LATE, ids=lambda late: late.function)
+def test_handlers_that_are_loaded_late_are_named_with_their_own_versions(late: Late) -> None:
+    found = late.load()
+    assert isinstance(found, Handler)
+    assert late[:3] == (found.api_key, found.min_version, found.max_version)
+
+
+def test_late_handler_is_served_like_any_other() -> None:
+    late = next(each for each in LATE if each.function == "describe_acls")
+    table = HandlerTable([heartbeat, late], CEILING_3_9)
+    assert table.ranges == HandlerTable([heartbeat, late.load()], CEILING_3_9).ranges
+    assert len(table) == 2
+    assert list(table.by_key) == [12]
+    assert table.find(29, 4) is None
+    assert list(table.by_key) == [12]
+    assert table.find(29, 3) is late.load()
+    assert set(table) == {heartbeat, late.load()}
+
+
+def test_late_handler_above_the_ceiling_is_served_once_its_versions_are_raised() -> None:
+    late = next(each for each in LATE if each.function == "share_group_heartbeat")
+    table = HandlerTable([heartbeat, late], CEILING_3_9)
+    assert table.find(late.api_key, late.max_version) is None
+    table.raise_versions({late.api_key: (late.min_version, late.max_version)})
+    assert table.find(late.api_key, late.max_version) is late.load()
+
+
+def test_a_broker_that_shows_nobody_what_clients_push_has_all_other_handlers() -> None:
+    left_out = [each for each in SERVED if each not in WITHOUT_TELEMETRY]
+    assert [each.api_key for each in left_out] == [71, 72]
+    assert len(SERVED) == len(HANDLERS)
+
+
+def test_broker_loads_nothing_that_nobody_has_asked_for(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from server.broker import Broker\n"
+        "from server.config import BrokerConfig\n"
+        "async def main():\n"
+        "    broker = Broker(BrokerConfig({'log.dirs': sys.argv[1], 'listeners': 'PLAINTEXT://localhost:0'}))\n"
+        "    await broker.start()\n"
+        "    print(*sys.modules)\n"
+        "    await broker.stop()\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"server.handlers.produce", "server.composition.serving"} <= loaded
+    assert not {f"server.handlers.{each.module}" for each in LATE} & loaded
+    unwanted = {"server.share.manager", "server.share.partition", "uuid", "unicodedata", "lzma"}
+    assert not unwanted & loaded
