@@ -34,6 +34,9 @@ GC_THRESHOLDS = (10_000, 4, 1_000_000)
 
 READY_LINES = "KWIRE_READY_LINES"
 
+#: When the memory that only the start needed is given back, after the first requests of those who waited for it.
+TRIM_AFTER_S = 1.0
+
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -115,6 +118,16 @@ def say_ready(line: str) -> None:
     except OSError as error:
         logger.warning("cannot write %r to standard output: %s", line, error)
         sys.stdout = None  # otherwise Python would try to flush it again at exit
+
+
+def trim_memory() -> None:
+    """Give free memory back to the system, where the C library can do it (glibc)."""
+    try:
+        from ctypes import CDLL
+
+        CDLL(None).malloc_trim(0)
+    except (ImportError, OSError, AttributeError):
+        logger.debug("free memory is not given back", exc_info=True)
 
 
 def reload(broker: Broker) -> None:
@@ -241,6 +254,7 @@ async def _run(broker: Broker) -> int:
         gc.freeze()  # what exists by now stays, so no collection has to look at it again
         assert broker.failed is not None and broker.watchdog is not None
         broker.watchdog.start()
+        loop.call_later(TRIM_AFTER_S, trim_memory)
         either: list[asyncio.Future[Any]] = [told, broker.failed]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if broker.failed.done():

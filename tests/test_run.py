@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,14 @@ import pytest
 from server.cli.log_output import LogFile
 from server.config import BrokerConfig
 from server.coordination.store import StoreError
-from server.run import free_port_after, notify_manager, reload, say_ready, what_helps
+from server.run import (
+    free_port_after,
+    notify_manager,
+    reload,
+    say_ready,
+    trim_memory,
+    what_helps,
+)
 
 
 def config_of(tmp_path: Path, **settings: str) -> BrokerConfig:
@@ -106,3 +114,19 @@ def test_words_of_another_broker_come_after_the_ready_line(
     monkeypatch.setenv("KWIRE_READY_LINES", "Kafka Server started")
     say_ready("kwire ready localhost:9092")
     assert capsys.readouterr().out == "kwire ready localhost:9092\nKafka Server started\n"
+
+
+def test_free_memory_is_given_back_where_the_c_library_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ctypes
+
+    called: list[int] = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=called.append))
+    trim_memory()
+    assert called == [0]
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    trim_memory()
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    trim_memory()
+    assert called == [0]

@@ -22,7 +22,7 @@ from ..support.kafka import KAFKA_3, Kafka39Broker, kafka_broker
 pytestmark = pytest.mark.e2e
 
 FIRST_ANSWER_GOAL_S = 0.4
-REST_GOAL_BYTES = 60_000_000
+REST_GOAL_BYTES = 45_000_000
 
 
 def first_answer(broker: BrokerProcess, busy: bool = False) -> tuple[float, int]:
