@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,15 @@ PATIENCE_S = 120.0
 _SILENT = logging.getLogger(f"{__name__}.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
+
+#: Longer than a broker may hold a fetch. librdkafka asks for a coordinator over the connection on which it fetches, so the answer
+#: waits behind the fetch; a commit that it repeats sooner is dropped as soon as the coordinator is known, and so on for as long as
+#: the answers take longer than this (compat/confluent-kafka/FINDINGS.md).
+_CONSUMER: dict[str, Any] = {
+    "fetch.wait.max.ms": 100,
+    "retry.backoff.ms": 250,
+    "retry.backoff.max.ms": 250,
+}
 
 _PATIENT: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
@@ -133,6 +143,10 @@ class Client(threading.Thread, ABC):
         self.busy = False  # with something that came to it
         self.errors: list[str] = []  # what polls gave instead of records
         self.is_fenced = False  # for good: another consumer has to take its place
+        self.left_behind: Consumer | None = None  # its rebalances are nobody's any more
+        self.protocol = ""  # by which it is a member
+        self.polled_by: Counter[str] = Counter()  # how many records it has got, by protocol
+        self.commits_lost = 0  # of which the client told nothing
         self._sent = 0
         self._gathered: list[Message] = []
         self._whose: dict[str, str] = {}
@@ -193,8 +207,8 @@ class Client(threading.Thread, ABC):
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "check.crcs": True,
-                "fetch.wait.max.ms": 100,
                 **_PATIENT,
+                **_CONSUMER,
                 **settings,
             }
         )
@@ -202,17 +216,31 @@ class Client(threading.Thread, ABC):
     def member(self, group: str, isolation: str = READ_COMMITTED, **classic: Any) -> Consumer:
         """Return a group's consumer, of either protocol if the plan has both; `classic` applies to the classic one."""
         self.is_fenced = False
-        if self.place.both_protocols and self.choice.random() < 0.5:
+        self.protocol = self._protocol()
+        if self.protocol == "consumer":
             return self.consumer(
                 group,
                 isolation,
                 **{"group.protocol": "consumer", "error_cb": self._note_fence},
+                **self.settings(),
             )
         return self.consumer(
             group,
             isolation,
             **{"session.timeout.ms": 3000, "heartbeat.interval.ms": 300, **classic},
+            **self.settings(),
         )
+
+    def _protocol(self) -> str:
+        """Return the protocol by which to join: at first members with odd numbers have the newer one, later chance decides."""
+        if not self.place.both_protocols:
+            return "classic"
+        newer = self.choice.random() < 0.5 if self.protocol else self.name.endswith("1")
+        return "consumer" if newer else "classic"
+
+    def settings(self) -> dict[str, Any]:
+        """Return further settings of a group's consumer, of either protocol."""
+        return {}
 
     def _note_fence(self, error: KafkaError) -> None:
         """Note that the group was downgraded to a classic one, as in Apache Kafka.
@@ -288,12 +316,15 @@ class Client(threading.Thread, ABC):
         """Subscribe, and record assigned and revoked partitions in order with the polls."""
 
         def given(_: Consumer, partitions: list[TopicPartition]) -> None:
-            self._note_gathered()
-            self.recorder.note("ok", "assign", at(partitions, -1))
+            changed("assign", partitions)
 
         def taken(_: Consumer, partitions: list[TopicPartition]) -> None:
-            self._note_gathered()
-            self.recorder.note("ok", "revoke", at(partitions, -1))
+            changed("revoke", partitions)
+
+        def changed(op: str, partitions: list[TopicPartition]) -> None:
+            if consumer is not self.left_behind:
+                self._note_gathered()
+                self.recorder.note("ok", op, at(partitions, -1))
 
         consumer.subscribe(topics, on_assign=given, on_revoke=taken, on_lost=taken)
 
@@ -319,6 +350,7 @@ class Client(threading.Thread, ABC):
         self._gathered.clear()
         if parts:
             self.recorder.note("ok", "poll", parts, invoked=self._began, **self._whose)
+            self.polled_by[self.protocol] += sum(len(part[2]) for part in parts)
             self.got(parts)
         return parts
 

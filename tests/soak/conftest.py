@@ -10,8 +10,18 @@ from ..e2e.conftest import BROKER, long_form, new_broker
 __all__ = ["BROKER", "broker_config", "log_dirs", "long_form", "new_broker"]
 
 
-SESSIONS = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
-HEARTBEATS = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
+#: What groups of both newer protocols have.
+SESSIONS = tuple(
+    f"group.{kind}.{name}"
+    for kind in ("consumer", "share")
+    for name in ("session.timeout.ms", "min.session.timeout.ms")
+)
+HEARTBEATS = tuple(
+    f"group.{kind}.{name}"
+    for kind in ("consumer", "share")
+    for name in ("heartbeat.interval.ms", "min.heartbeat.interval.ms")
+)
+LOCKS = ("group.share.record.lock.duration.ms", "group.share.min.record.lock.duration.ms")
 
 
 def log_dirs(folder: Path) -> tuple[str, ...]:
@@ -37,6 +47,8 @@ def broker_config(directories: Sequence[str] = ()) -> dict[str, str]:
         "share.coordinator.snapshot.update.records.per.snapshot": "20",
         "share.coordinator.state.topic.prune.interval.ms": "1000",
         **dict.fromkeys(SESSIONS, "3000"),
+        # What a member could not settle is delivered anew after this.
+        **dict.fromkeys(LOCKS, "5000"),
         **dict.fromkeys(HEARTBEATS, "300"),
         **({"log.dirs": ",".join(directories)} if directories else {}),
     }

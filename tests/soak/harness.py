@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -95,8 +96,14 @@ class Outcome:
     doomed_starts: int
     restart_s: list[float] = field(default_factory=list)
     took_s: float = 0.0
+    #: What parts of the run took, in seconds.
+    parts_s: dict[str, float] = field(default_factory=dict)
     #: How many moves of replicas to other log directories were begun.
     moves: int = 0
+    #: How many records group members of either protocol have got.
+    polled_by: Mapping[str, int] = field(default_factory=dict)
+    #: Commits of which librdkafka told nothing, though brokers answer.
+    commits_lost: int = 0
     #: Errors that consumers got instead of records, after which they continued.
     poll_errors: list[str] = field(default_factory=list)
 
@@ -107,9 +114,26 @@ class Outcome:
         return (
             f"{self.kills} kills ({self.doomed_starts} of a broker that was starting) in"
             f" {self.took_s:.0f} s, seed {self.seed}; restarts"
-            f" {average:.2f} s on average, {slowest:.2f} s at most; {self.moves} moves of replicas\n"
+            f" {average:.2f} s on average, {slowest:.2f} s at most; {self.moves} moves of replicas;"
+            f" {self.commits_lost} commits lost by librdkafka\n"
+            f"records got by protocol: {dict(self.polled_by)}\n"
+            f"seconds: {', '.join(f'{name} {took:.1f}' for name, took in self.parts_s.items())}\n"
             f"{self.verdict}"
         )
+
+
+class Stopwatch:
+    """Notes how long each part of a run took."""
+
+    def __init__(self) -> None:
+        self.parts_s: dict[str, float] = {}
+        self._began = time.monotonic()
+
+    def note(self, name: str) -> None:
+        """End a part."""
+        now = time.monotonic()
+        self.parts_s[name] = now - self._began
+        self._began = now
 
 
 def run(
@@ -120,7 +144,7 @@ def run(
     Shape: `nemesis` may replace the one that kills at random. Errors: ClientFailed for a client with an error that no
     kill explains, or that does not end.
     """
-    began = time.monotonic()
+    watch = Stopwatch()
     plan.say(f"{plan.kills} kills with seed {plan.seed}, histories in {plan.directory}")
     plan.directory.mkdir(parents=True, exist_ok=True)
     bootstrap = ",".join(broker.bootstrap for broker in brokers)
@@ -138,9 +162,12 @@ def run(
         client.start()
     try:
         _wait_for_first_records(clients)
+        watch.note("first records")
         nemesis = (new_nemesis or Nemesis)(brokers, plan, clients)
         nemesis.run()
+        watch.note("kills")
         _drain(clients, phase)
+        watch.note("draining")
     finally:
         phase.stopping.set()
         phase.drained.set()
@@ -148,6 +175,7 @@ def run(
             if isinstance(client, JavaTool):
                 client.end()
     _join(clients, 180.0)
+    watch.note("ends of clients")
     readers = [
         LastReader(place, phase, f"last-{isolation}", topics, isolation)
         for isolation in ("read_committed", "read_uncommitted")
@@ -158,8 +186,10 @@ def run(
     if plan.log_dirs:
         for broker in brokers:
             wait_for_moves(broker)
+    watch.note("reading all again")
     paths = [client.recorder.path for client in (*clients, *readers)]
     verdict = check(read_lines([*paths, nemesis.recorder.path]), EXPECTATIONS)
+    watch.note("checking")
     return Outcome(
         verdict=verdict,
         seed=plan.seed,
@@ -167,7 +197,10 @@ def run(
         doomed_starts=nemesis.doomed_starts,
         restart_s=nemesis.restart_s,
         moves=nemesis.moves,
-        took_s=time.monotonic() - began,
+        took_s=sum(watch.parts_s.values()),
+        parts_s=watch.parts_s,
+        polled_by=sum((client.polled_by for client in clients), Counter()),
+        commits_lost=sum(client.commits_lost for client in clients),
         poll_errors=[error for client in clients for error in client.errors],
     )
 

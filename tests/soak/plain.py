@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from .answers import answers_commits, waits_for_coordinator
 from .checker.history import READ_COMMITTED
 from .clients import PATIENCE_S, Client, ClientFailed, Phase, Place, at, positions
+
+#: A commit whose outcome the client has not told by then is lost. librdkafka gives up a connection after 60 s without an answer.
+COMMIT_PATIENCE_S = 45.0
+#: For so long, librdkafka may close a consumer that has lost a commit.
+CLOSE_PATIENCE_S = 10.0
+
+
+class CommitLost(Exception):
+    """The client says nothing about a commit, and waits for no answer either."""
 
 
 class Sender(Client):
@@ -55,38 +67,88 @@ class GroupMember(Client):
         self.topics = list(topics)
         self.isolation = isolation
         self.strategy = strategy
+        #: What became of the last commit, and the last statistics, as far as they have come.
+        self._committed: bool | None = None
+        self._statistics = ""
 
     def work(self) -> None:
         """Be one member after another until everything is read."""
         while not self.phase.drained.is_set():
+            self._statistics = ""
             consumer = self.member(
                 self.group,
                 self.isolation,
                 **{"partition.assignment.strategy": self.strategy},
             )
             self.note_rebalances(consumer, self.topics)
-            self._read(consumer, time.monotonic() + self.choice.uniform(5, 20))
-            consumer.close()
+            try:
+                self._read(consumer, time.monotonic() + self.choice.uniform(5, 20))
+            except CommitLost:
+                self._leave_behind(consumer)
+            else:
+                consumer.close()
+
+    def settings(self) -> dict[str, Any]:
+        """Let a consumer tell what became of commits, and what it waits for."""
+        return {
+            "on_commit": self._note_committed,
+            "stats_cb": self._note_statistics,
+            "statistics.interval.ms": int(COMMIT_PATIENCE_S * 1000 / 9),
+        }
+
+    def _note_committed(
+        self, error: KafkaError | None, partitions: list[TopicPartition] | None
+    ) -> None:
+        self._committed = error is None and all(tp.error is None for tp in partitions or ())
+
+    def _note_statistics(self, statistics: str) -> None:
+        self._statistics = statistics
 
     def _read(self, consumer: Consumer, until: float) -> None:
-        whose = {"group": self.group, "isolation": self.isolation}
         while not self.phase.drained.is_set():
             if time.monotonic() > until and not self.phase.stopping.is_set():
                 break
-            parts = self.gather(consumer, 200, 0.25, **whose)
+            parts = self._gather(consumer)
             if self.is_fenced:
                 break
             if parts and self.choice.random() < 0.3:
                 self._commit(consumer, positions(parts))
 
+    def _gather(self, consumer: Consumer) -> list[Any]:
+        return self.gather(consumer, 200, 0.25, group=self.group, isolation=self.isolation)
+
     def _commit(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
+        """Commit, and read on until the client tells what became of it.
+
+        Not by commit(asynchronous=False), which librdkafka can leave waiting for ever. Errors: CommitLost, ClientFailed.
+        """
+        self._committed = None
         self.recorder.note("invoke", "commit", at(offsets), group=self.group)
-        try:
-            answer = consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            answer = None  # refused or unanswered: it is not certain that nothing was written
-        done = answer is not None and all(tp.error is None for tp in answer)
-        self.recorder.note("ok" if done else "info", "commit", at(offsets), group=self.group)
+        consumer.commit(offsets=offsets, asynchronous=True)
+        deadline = time.monotonic() + COMMIT_PATIENCE_S
+        while self._committed is None and time.monotonic() < deadline:
+            self._gather(consumer)
+        # Refused or unanswered: it is not certain that nothing was written.
+        outcome = "ok" if self._committed else "info"
+        self.recorder.note(outcome, "commit", at(offsets), group=self.group)
+        if self._committed is None:
+            self._look_into_lost_commit()
+            raise CommitLost
+
+    def _look_into_lost_commit(self) -> None:
+        """Make sure that it is the client who has lost a commit. Errors: ClientFailed."""
+        if waits_for_coordinator(self._statistics, COMMIT_PATIENCE_S / 2):
+            raise ClientFailed(f"{self.name}: the coordinator of {self.group} does not answer")
+        if not answers_commits(self.place.bootstrap, self.group):
+            raise ClientFailed(f"{self.name}: nobody answers commits of {self.group}")
+        self.commits_lost += 1
+
+    def _leave_behind(self, consumer: Consumer) -> None:
+        """Close a consumer that may never end, and listen to it no more."""
+        self.left_behind = consumer
+        closing = threading.Thread(target=consumer.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_PATIENCE_S)
 
 
 class LastReader(Client):

@@ -1,9 +1,9 @@
 """Brokers that are killed repeatedly under the load of many clients lose and duplicate nothing.
 
 KWIRE_KILLS=N kills N times; KWIRE_SEED=N repeats the choices and waits of the run with that seed. Without Java, Apache
-Kafka's own tools are not among the clients. In the long form, and with KWIRE_BOTH_PROTOCOLS=1, members of groups join
-with the classic protocol or with that of KIP-848, so that the groups change their kind. Replicas are moved between the
-broker's log directories, and most kills happen during moves. Members of a share group settle each record once.
+Kafka's own tools are not among the clients. Members of groups join with the classic protocol or with that of KIP-848, so
+that the groups change their kind. Replicas are moved between the broker's log directories, and most kills happen during
+moves. Members of a share group settle each record once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ def test_killed_broker_loses_and_repeats_nothing(
 ) -> None:
     kills = int(os.environ.get("KWIRE_KILLS", "100" if long_form else "7"))
     seed = int(os.environ.get("KWIRE_SEED", random.randrange(1 << 32)))
-    both = BROKER == "kwire" and (long_form or os.environ.get("KWIRE_BOTH_PROTOCOLS") == "1")
     jars = fetched_jars(f"kafka-{KAFKA_3}")
     java = isinstance(jars, Path)
     if not java and os.environ.get("CI", "").lower() == "true":
@@ -38,7 +37,7 @@ def test_killed_broker_loses_and_repeats_nothing(
     plan = Plan(
         *(kills, seed, tmp_path / "history"),
         java=java,
-        both_protocols=both,
+        both_protocols=BROKER == "kwire",
         shares=BROKER == "kwire",
         log_dirs=log_dirs(tmp_path),
     )
@@ -56,6 +55,9 @@ def test_killed_broker_loses_and_repeats_nothing(
     if plan.shares:
         for what in ("records shared", "share acknowledgements ok"):
             assert outcome.verdict.counts[what] > 5 * kills
+    if plan.both_protocols:
+        for protocol in ("classic", "consumer"):
+            assert outcome.polled_by[protocol] > 5 * kills
     for topic in TOPICS:
         if java or topic != JAVA:
             assert outcome.verdict.counts[f"records acknowledged in {topic}"] > 5 * kills
