@@ -75,27 +75,27 @@ ABSENCES = (
         "Several brokers",
         "UnregisterBroker",
         "it removes the registration of a broker that is gone; with the embedded store there is one "
-        "broker, and in ZooKeeper registrations end by themselves",
+        "broker, and in ZooKeeper registrations end with the broker's session",
     ),
     Absence(
         "Several brokers",
         "Envelope",
-        "KRaft's brokers use it to pass on what is for their controller; in ZooKeeper mode nobody "
-        "sends it",
+        "KRaft brokers use it to forward requests to their controller; in ZooKeeper mode it is never "
+        "sent",
     ),
 )
 
 #: The features that a broker of Apache Kafka 4.3.0 supports and kwire does not -> why.
 FEATURE_ABSENCES = {
     "streams.version": "it lets Kafka Streams use its own protocol; it works with the classic one, which is its default",
-    "metadata.version": "it says which records may be in KRaft's metadata log; kwire has no such log",
-    "kraft.version": "it says whether the voters of KRaft's metadata log can change; kwire has no such log",
-    "eligible.leader.replicas.version": "it says whether KRaft's metadata log records eligible leader replicas; kwire has no such log",
+    "metadata.version": "it controls which records KRaft's metadata log can contain; kwire has no such log",
+    "kraft.version": "it controls whether the voters of KRaft's metadata log can change; kwire has no such log",
+    "eligible.leader.replicas.version": "it controls whether KRaft's metadata log records eligible leader replicas; kwire has no such log",
 }
 
 #: APIs that kwire serves and a recorded broker of Apache Kafka 4.3.0 did not -> why.
 ADDITIONS = {
-    "GetTelemetrySubscriptions": "Apache Kafka serves it with a plug-in that takes clients' metrics",
+    "GetTelemetrySubscriptions": "Apache Kafka serves it only with a plug-in that receives client metrics",
     "PushTelemetry": "the same; kwire serves both with `--http`, which shows the metrics",
 }
 
@@ -107,10 +107,11 @@ def apis_page() -> str:
     """Every API, with the versions that kwire serves and those that Apache Kafka advertises."""
     lines = [
         "# APIs\n",
-        "The versions that kwire serves, compared with those of Apache Kafka; both ends are inclusive. With ZooKeeper, kwire",
-        "advertises no version newer than Apache Kafka 3.9; with the embedded store, none newer than 4.3. Old versions are",
-        "served with both. The wire library reads and writes every version of every API listed here. InitProducerId 6, with the",
-        "flags of two-phase commit, is in Apache Kafka 4.3.0's sources, but a broker does not advertise it unless told to.\n",
+        "This page lists the API versions that kwire serves, compared with those of Apache Kafka. Both ends of a range are",
+        "inclusive. With ZooKeeper, kwire advertises no version newer than Apache Kafka 3.9; with the embedded store, none newer",
+        "than 4.3. Both serve old versions. The wire library reads and writes every version of every API in the table.",
+        "InitProducerId 6, with the flags of two-phase commit, is in Apache Kafka 4.3.0's sources, but a broker does not advertise",
+        "it by default.\n",
         "| key | API | kwire with ZooKeeper | Kafka 3.9.2 | kwire with the embedded store | Kafka 4.3.0 |",
         "| ---: | --- | --- | --- | --- | --- |",
     ]
@@ -126,7 +127,7 @@ def apis_page() -> str:
     lines += ["", "## Not served\n"]
     lines += [
         "[omissions.md](omissions.md) describes the features.\n",
-        "| APIs | described under | why |",
+        "| APIs | described under | reason |",
         "| --- | --- | --- |",
     ]
     for absence in ABSENCES:
@@ -135,9 +136,9 @@ def apis_page() -> str:
     lines += [
         "",
         "## Features\n",
-        "The levels in the answer to ApiVersions, which are also those of UpdateFeatures. With ZooKeeper there are no features, as in",
-        "Apache Kafka 3.9.\n",
-        "| feature | kwire with the embedded store | Kafka 4.3.0 | why it is missing |",
+        "The table shows the feature levels in the response to ApiVersions, which UpdateFeatures also accepts. With ZooKeeper there",
+        "are no features, as in Apache Kafka 3.9.\n",
+        "| feature | kwire with the embedded store | Kafka 4.3.0 | why kwire lacks it |",
         "| --- | --- | --- | --- |",
     ]
     supported = CEILING_4_3.features
@@ -162,17 +163,17 @@ def apis_page() -> str:
             *versions,
         ]
     else:
-        lines.append("Of the APIs that kwire serves, it serves each version that the release has.")
+        lines.append("kwire serves all versions of the APIs that it serves.")
     lines += [
         "",
-        "## What the served APIs leave out\n",
-        "From the documentation of each handler.\n",
+        "## Omissions of the served APIs\n",
+        "This list comes from the docstring of each handler.\n",
     ]
     lines += [f"- `server/handlers/{name}`: {text}" for name, text in handler_omissions().items()]
     lines += [
         "",
-        "## Known only to the wire library\n",
-        "Neither release serves these on the port that clients use, or only with a plug-in: "
+        "## Only in the wire library\n",
+        "Neither release serves these APIs on the client port, or only with a plug-in: "
         + ", ".join(api_name(key) for key in ApiKey if key not in advertised())
         + ".",
     ]
@@ -256,17 +257,17 @@ NEWER_DEFAULTS = {
 #: Where the default's text is Apache Kafka's and what kwire does without a value is not.
 DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
     "queued.max.request.bytes": (
-        "no bound",
-        f"{DEFAULT_QUEUED_BYTES >> 20} MiB; a bound can be raised and not switched off",
+        "no limit",
+        f"{DEFAULT_QUEUED_BYTES >> 20} MiB; the limit can be raised but not turned off",
     ),
-    "socket.receive.buffer.bytes": ("102400", "left to the system, as -1"),
+    "socket.receive.buffer.bytes": ("102400", "chosen by the system, as with -1"),
     "group.consumer.migration.policy": ("disabled", "bidirectional, if it is not set"),
     "group.share.partition.max.record.locks": ("200", "2000, if it is not set"),
     "advertised.listeners": (
         "the listener's host, or the machine's name",
-        "the address each client connected to; in a cluster as in Apache Kafka",
+        "the address that each client connected to; in a cluster as in Apache Kafka",
     ),
-    "zookeeper.connect": ("refused in ZooKeeper mode", "the embedded store"),
+    "zookeeper.connect": ("rejected in ZooKeeper mode", "the embedded store"),
     "broker.id": (
         "the next number above reserved.broker.max.id",
         "the same in ZooKeeper; 1 with the embedded store",
@@ -308,30 +309,31 @@ def configs_page() -> str:
     """Every config key with type, default and what it does."""
     lines = [
         "# Configuration\n",
-        "Names, types, defaults and ranges are those of Apache Kafka 3.9.2; keys that begin with `kwire.` are kwire's own.",
-        "A key is set in a file (`kwire serve --config FILE`) or with `-o key=value`. *When*: `start` means that a change needs a",
-        "restart; `broker` and `cluster` keys can be changed at run time, for one broker or also as a default for all.\n",
+        "This page lists all settings. Set them in a file (`kwire serve --config FILE`) or with `-o key=value`. Names, types,",
+        "defaults and ranges are those of Apache Kafka 3.9.2; keys that begin with `kwire.` are kwire's own. The column *when* says",
+        "how a key can be changed: `start` keys need a restart; `broker` keys can be changed at run time for one broker, and",
+        "`cluster` keys also as a default for all brokers.\n",
         "- [Where a default differs](#where-a-default-differs)",
         "- [Brokers](#brokers) and [topics](#topics): the keys that have an effect",
         "- [Groups](#groups)",
         "- [Accepted without effect](#accepted-without-effect)\n",
         "## Where a default differs\n",
-        "Without `--config`, `kwire serve` is a single broker and starts with these values; a file is used as it is.\n",
+        "Without `--config`, `kwire serve` runs a single broker with the following values. If you give a file, they do not apply.\n",
         "| key | without a file | Apache Kafka's default |",
         "| --- | --- | --- |",
     ]
     for name, value in {**WITHOUT_FILE, **ALONE}.items():
         lines.append(f"| `{name}` | `{value}` | {_code(BROKER[name].default)} |")
     lines += [
-        "\nWith `--zookeeper`, the three after `group.initial.rebalance.delay.ms` keep Apache Kafka's default.\n",
-        "If they are not set, some keys have another meaning in kwire:\n",
+        "\nWith `--zookeeper`, the three keys after `group.initial.rebalance.delay.ms` keep Apache Kafka's default.\n",
+        "Some keys have a different meaning in kwire if they are not set:\n",
         "| key | default | in Apache Kafka | in kwire |",
         "| --- | --- | --- | --- |",
     ]
     for name, (there, here) in DEFAULTS_THAT_MEAN_SOMETHING_ELSE.items():
         lines.append(f"| `{name}` | {_code(BROKER[name].default)} | {there} | {here} |")
     lines += [
-        "\nThe defaults are those of 3.9.2 with the embedded store too, although APIs are then those of 4.3. In 4.3.0 these differ:\n",
+        "\nWith the embedded store, kwire serves the APIs of 4.3, but the defaults are still those of 3.9.2. In 4.3.0, these differ:\n",
         "| key | kwire | Apache Kafka 4.3.0 |",
         "| --- | --- | --- |",
     ]
@@ -349,30 +351,31 @@ def configs_page() -> str:
     ]
     lines += [
         "\n## Topics\n",
-        "A topic without a value of its own uses its broker's, from the first of these keys that is set.\n",
+        "A topic without its own value uses the broker's, from the first of the broker's keys that is set.\n",
         "| key | type | default | allowed | broker's key | what it does |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     lines += [_config_row(key, _synonyms(key)) for key in TOPIC.values() if key.used]
     lines += [
         "\n## Groups\n",
-        "With the embedded store, as in Apache Kafka 4.3: `kafka-configs --entity-type groups`, or `kwire configs --group`. A",
-        "group without a value of its own uses its broker's, and a value must lie within the range that the broker's keys set.\n",
+        "With the embedded store, you can configure groups as in Apache Kafka 4.3: `kafka-configs --entity-type groups`, or",
+        "`kwire configs --group`. A group without its own value uses the broker's. A value must be within the range that the",
+        "broker's keys set.\n",
         "| key | type | default | allowed | between | broker's key | what it does |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     lines += [_group_row(each) for each in GROUP.values()]
     lines += [
         "\n## Accepted without effect\n",
-        "These keys are checked, shown by kafka-configs and, if set, named once in the log at start. Those with a description",
-        "belong to features that are not implemented yet ([omissions.md](omissions.md)).\n",
+        "kwire checks these keys, kafka-configs shows them, and the log names those that are set once at start. Keys with a",
+        "description belong to features that are not implemented yet ([omissions.md](omissions.md)).\n",
         "| key | of | type | default | what it would do |",
         "| --- | --- | --- | --- | --- |",
         *_inert_rows("brokers", BROKER.values()),
         *_inert_rows("brokers, at run time", QUOTA.values()),
         *_inert_rows("topics", TOPIC.values()),
         "\n## Keys of Apache Kafka 4.x\n",
-        "These are recognised but have no effect, and their values are not checked: "
+        "kwire recognizes these keys, but they have no effect and their values are not checked: "
         + ", ".join(f"`{name}`" for name in sorted(NEWER_NAMES))
         + ".",
     ]

@@ -74,7 +74,7 @@ def kips_page(served: Mapping[int, range]) -> str:
     """The page; `served` has the versions of each API under any ceiling."""
     lines = [
         "# KIPs\n",
-        "Kafka Improvement Proposals that concern brokers or the protocol.\n",
+        "This page lists the Kafka Improvement Proposals that concern brokers or the protocol, and kwire's support for each.\n",
         f"- **{SUPPORTED}**: works as the KIP describes.",
         f"- **{PARTIAL}**: works in part; the last column says what is missing.",
         f"- **{WIRE_ONLY}**: the library `kwire` reads and writes the messages and fields, but the broker does not use them.",
@@ -203,13 +203,13 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "1005, 1075, 1023",
             "ListOffsets and tiered storage",
             "ListOffsets 9, ListOffsets 10, ListOffsets 11",
-            note="the answer for the latest tiered offset is always that there is none",
+            note="there is never a latest tiered offset",
         ),
         Kip(
             "1166",
             "high watermarks of followers",
             "Fetch 18",
-            missing="an answer sooner than otherwise: with the embedded store there are no followers",
+            missing="earlier answers to followers, which do not exist with the embedded store",
         ),
     ),
     "Groups": (
@@ -275,20 +275,19 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "73",
             "replication quotas",
             test="replication/test_replication_quota.py",
-            note="no moves between log directories",
         ),
         Kip(
             "133, 339",
             "describing and changing configs",
             "DescribeConfigs 0, AlterConfigs 0, IncrementalAlterConfigs 0",
-            note="topics and brokers",
+            note="with the embedded store, also of groups and client metrics",
         ),
         Kip("195", "CreatePartitions", "CreatePartitions 0"),
         Kip(
             "226",
             "broker configs at run time",
             "DescribeConfigs 1",
-            missing="listeners, connection limits, passwords",
+            missing="listeners, connection limits",
         ),
         Kip("322", "an error for disabled deletion", "DeleteTopics 3"),
         Kip("412", "log levels at run time", stated=NOTHING),
@@ -388,7 +387,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         ),
         Kip(
             "219",
-            "throttled clients are answered at once, and not read from",
+            "throttled clients get their response at once, and are then muted",
             test="net/test_throttling.py",
         ),
         Kip("546", "client quotas", "DescribeClientQuotas 0, AlterClientQuotas 0"),

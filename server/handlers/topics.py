@@ -5,7 +5,7 @@ a produce right after it never meets an unknown partition; after a deletion noth
 be found, and its files are removed after file.delete.delay.ms. A broker that is not the controller
 refuses with NOT_CONTROLLER, and clients look for the controller with Metadata.
 Versions: CreateTopics 5 and up describe the new topic's configs; DeleteTopics 6 takes topic ids.
-Omitted: create and alter policies; the controller mutation quota.
+Omitted: create and alter policies.
 Source: KafkaApis.handleCreateTopicsRequest, handleDeleteTopicsRequest, ZkAdminManager.
 """
 
