@@ -52,7 +52,7 @@ PARTITIONS = "8"
 
 
 def run(options: Namespace) -> int:
-    """Run the job until it is stopped or, with `--once`, until it has read what is there."""
+    """Run the job until it is stopped or, with `--once`, until it has read the present data."""
     look_first(options)
     spark = start_session(options, f"aggregate {options.kind}")
     if spark.sparkContext.getConf().get("spark.sql.shuffle.partitions") is None:
@@ -79,7 +79,7 @@ def look_first(options: Namespace) -> None:
 
 
 def _still_open(options: Namespace) -> str | None:
-    """What a run that has read everything has not written; None if nothing was read."""
+    """The windows that a run has not written although it has read everything; None if nothing was read."""
     entry = Checkpoint(options.checkpoint_dir).newest_entry()
     mark = 0 if entry is None else watermark_ms(entry)
     if not mark:

@@ -64,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def without_effect(options: Namespace) -> Iterator[tuple[str, str]]:
-    """Options that change nothing beside the others, each with the words that say why."""
+    """Options that have no effect in combination with others, each with the reason."""
     if options.once:
         yield "--interval", "with --once"
     if options.record_time:

@@ -48,7 +48,7 @@ from .tables.place import check_catalog
 
 __all__ = ["add_arguments", "run"]
 
-#: What Spark and the clients say when topics, or offsets that were to be read, are gone.
+#: Messages of Spark and the clients when topics, or offsets to be read, are gone.
 GONE = re.compile(
     f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition|no longer (?:exist|there)"
 )
@@ -152,7 +152,7 @@ def _swept(archive: Archive, tables: Follower, options: Namespace) -> int:
 
 
 def archive_topics(spark: SparkSession, cluster: Cluster | LogCluster, options: Namespace) -> int:
-    """Run the query until it ends, and print what it has archived."""
+    """Run the query until it ends, and print the result."""
     with _held(options) as (archive, held):
         return _archive(spark, cluster, archive, held, options)
 
@@ -162,7 +162,7 @@ def _held(options: Namespace) -> Iterator[tuple[Archive, StillHeld]]:
     """The archive, for this run alone, and whether it still is. Raises Problem if it is not an archive, or if the same job is already running on it."""
     archive = Archive(options.path)
     archive.create()
-    # What an earlier run with this name left behind is removed, so that run must have ended.
+    # The remains of an earlier run with this name are removed, so that run must have ended.
     with archive.storage.hold(f"_locks/{_token(options, '')}lock") as held:
         if held is None:
             raise Problem(
@@ -240,7 +240,7 @@ class _Job:
             raise
 
     def _left(self) -> int:
-        """How many offsets there are to archive now."""
+        """How many offsets remain to be archived now."""
         chosen = self.cluster.chosen(self.options)
         known = {**self.cluster.starts(chosen), **self.archive.ends()}
         ends = self.cluster.ends(chosen)
@@ -322,7 +322,7 @@ class _Job:
         )
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Archive one batch, except what is archived already."""
+        """Archive one batch, except for records that are already archived."""
         storage, token = self.archive.storage, _token(self.options, batch)
         self.archive.refresh()
         covered = self.checkpoint.batch(batch)
@@ -394,7 +394,7 @@ class _Job:
 
     @contextmanager
     def _watched(self, offsets: int) -> Iterator[None]:
-        """Move the bar by the tasks that are done, since a batch of log directories may be all there is."""
+        """Update the bar by completed tasks, because a batch of log directories may be the only one."""
         bar = self.bar
         if bar is None:
             yield
@@ -442,7 +442,7 @@ def _by_java(
 
 
 def _by_spark(spark: SparkSession, make: Callable[[Any], Any], work: Sequence[Any]) -> list[Any]:
-    """Makes something of each item, in tasks."""
+    """Processes items in Spark tasks."""
     if not work:
         return []
     return list(spark.sparkContext.parallelize(work, len(work)).map(make).collect())

@@ -49,7 +49,7 @@ class Checks:
         return chosen
 
     def goes_on(self, chosen: dict[str, int]) -> None:
-        """Check that the topics continue what is archived, and still have the next offsets. Raises Problem."""
+        """Check that the topics continue the archive, and still have the next offsets; raises Problem."""
         self.topic_ids(chosen)
         check(
             self.checkpoint.done(),

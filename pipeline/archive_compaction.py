@@ -64,9 +64,9 @@ def compact(
     target: int,
     compression: str,
 ) -> tuple[int, int]:
-    """Rewrite what is worth rewriting; returns how many files were replaced, and by how many.
+    """Rewrite small files; return how many files were replaced, and by how many.
 
-    Replaced files are deleted later (`sweep_replaced`). Raises Problem if another compaction came first.
+    Replaced files are deleted later (`sweep_replaced`). Raises Problem if another compaction was faster.
     """
     now_ms = time.time_ns() // 1_000_000
     sweep(archive, "compaction.", now_ms - ABANDONED_MS)
@@ -141,9 +141,9 @@ def sweep_replaced(
     is_free: Callable[[str], bool] = lambda path: True,
     forget: Callable[[str], object] = lambda path: None,
 ) -> int:
-    """Delete files that were replaced at least `keep_ms` ago, so that nobody reads them any more; returns how many.
+    """Delete files that were replaced at least `keep_ms` ago, so that no reader needs them; return their number.
 
-    Those that `is_free` refuses, because a table may name them, stay. `forget` is called for each file that is deleted.
+    Files that `is_free` refuses, because a table may name them, stay. `forget` is called for each file that is deleted.
     """
     before = time.time_ns() // 1_000_000 - keep_ms
     old = [path for path, at in archive.replaced().items() if at <= before and is_free(path)]

@@ -233,7 +233,7 @@ def sweep(archive: Archive, prefix: str, older_than_ms: int | None = None) -> in
     """
     storage = archive.storage
     _sweep_unlinked(storage)
-    # Files that a compaction replaced are kept for a time of their own.
+    # Files that a compaction replaced are kept for a separate period.
     known = {
         file.path for entry in archive.entries() for file in entry.files
     } | archive.replaced().keys()

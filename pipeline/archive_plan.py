@@ -1,6 +1,6 @@
 """Which offsets a batch has to archive, and what prevents it: rules without any I/O.
 
-The archive decides: a partition continues where its last entry ends, whatever a checkpoint says.
+The archive decides: a partition continues where its last entry ends, regardless of the checkpoint.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def plan(
     *,
     go_on: bool,
 ) -> dict[tuple[str, int], Range]:
-    """What a batch adds to the archive, by topic and partition.
+    """The offsets that a batch adds to the archive, by topic and partition.
 
-    `starts` and `ends` are the batch's, `initial` is where its query began, `archived` where the archive ends, `there` the
-    first offsets that the topics still have. Raises Problem if offsets would be left out, unless they were deleted and the
-    job is to continue in that case (`go_on`).
+    `starts` and `ends` are the batch's, `initial` is where its query began, `archived` where the archive ends, `there`
+    the first offsets that the topics still have. Raises Problem if offsets would be left out, unless they were deleted
+    and the job is to continue in that case (`go_on`).
     """
     ranges = {}
     for place, end in sorted(ends.items()):
@@ -76,7 +76,7 @@ def check(
 
 
 def ahead(place: tuple[str, int], wanted: int, start: int) -> Problem:
-    """The archive is an older copy, or has lost what the checkpoint saw archived."""
+    """The archive is an older copy, or has lost records that the checkpoint saw archived."""
     return Problem(
         f"{_name(place)}: the archive ends at offset {wanted}, but the checkpoint continues at {start}: remove"
         " the checkpoint, and the job continues where the archive ends"

@@ -22,9 +22,9 @@ from .segments.columns import RECORD_COLUMNS
 from .storage import Storage
 
 HOUR_US = 3_600_000_000
-#: Bytes of one row group, before compression; a task keeps that much in memory.
+#: Bytes of one row group before compression, which a task keeps in memory.
 ROW_GROUP_BYTES = 64 << 20
-#: How many files a task has open. With records of more hours than that in turn, an hour has more than one file.
+#: The maximum number of open files of a task. If records alternate between more hours, an hour gets more than one file.
 OPEN_FILES = 32
 _SCHEMA = pa.schema([(name, RECORD_COLUMNS[name]) for name in COLUMNS])
 #: As Spark's writer has it; Arrow's default is 1.
@@ -128,7 +128,7 @@ class _File:
 
     def __init__(self, path: Path, compression: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Arrow's name for Parquet's own form of LZ4, which is what both of our names stand for here.
+        # Arrow's name for Parquet's own form of LZ4, which both of our names select here.
         codec = "lz4" if compression == "lz4_raw" else compression
         self._writer = pyarrow.parquet.ParquetWriter(
             path,

@@ -1,4 +1,4 @@
-"""`kwire pipeline audit`: what is wrong with topics, archives and log directories, and whether they agree."""
+"""`kwire pipeline audit`: finds what is wrong with topics, archives and log directories, and whether they agree."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def run(options: Namespace) -> int:
 
 
 def audit(options: Namespace) -> Report:
-    """Read all places and report what was found. Raises Problem if one cannot be read at all."""
-    # First what needs no Spark, so that mistakes in the options are reported at once.
+    """Read all places and report the findings; raises Problem if a place cannot be read."""
+    # First the steps without Spark, so that mistakes in the options are reported immediately.
     wanted = topic_names(options)
     has_topics = bool(wanted or options.topics_pattern)
     if has_topics:
@@ -239,7 +239,7 @@ class _Audit:
         ]
 
     def _made_anew(self) -> list[Finding]:
-        """Archives of a topic that has since been deleted and created again under the same name."""
+        """Archives of a topic that has since been deleted and created again."""
         findings = []
         topics = [place for place in self._places if isinstance(place, TopicPlace)]
         archives = [place for place in self._places if isinstance(place, ArchivePlace)]

@@ -86,7 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def without_effect(options: Namespace) -> Iterator[tuple[str, str]]:
-    """Options that change nothing beside the others, each with the words that say why."""
+    """Options that have no effect in combination with others, each with the reason."""
     if not (options.topics or options.topics_pattern):
         yield from ((name, "without --topics: no broker is asked") for name in CLUSTER_NAMES)
     if not options.renamed:

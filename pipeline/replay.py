@@ -38,7 +38,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def run(options: Namespace) -> int:
-    """Replay what is left to replay, and return 0; raises Problem."""
+    """Replay what remains to be replayed, and return 0; raises Problem."""
     check_range(options)
     if formats(options) and options.segments:
         raise WrongCall("--table is for --archive")
@@ -102,7 +102,7 @@ def _wanted(options: Namespace, mapped: Collection[str]) -> set[str] | None:
 
 
 def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePartition]:
-    """The partitions of the topics asked for. Raises Problem where there are none."""
+    """The partitions of the requested topics; raises Problem if there are none."""
     within = Range(from_ms=options.from_time, to_ms=options.to_time)
     found: Sequence[SourcePartition]
     if options.segments:
@@ -142,7 +142,7 @@ def _content(options: Namespace, wanted: set[str] | None) -> Content:
 def _tasks(
     options: Namespace, cluster: Cluster, sources: Sequence[SourcePartition], aims: dict[str, str]
 ) -> list[Task]:
-    """One task for each source partition with offsets in the range asked for."""
+    """One task for each source partition with offsets in the requested range."""
     needed = dict.fromkeys(aims.values(), 0)
     oldest: dict[str, int] = {}
     for source in sources:

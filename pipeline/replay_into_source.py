@@ -1,4 +1,4 @@
-"""Whether a replay would write into the very topic that its records come from, so that each would be there twice."""
+"""Whether a replay would write into the topic that its records come from, so that each record would be there twice."""
 
 from __future__ import annotations
 

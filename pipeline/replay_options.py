@@ -14,7 +14,7 @@ from .tables.options import add_tables, without_iceberg
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options: what is replayed, which part of it, where to, and how fast."""
+    """Add the options for the source, its range, the target and the speed."""
     add_cluster(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--archive", metavar="DIR", help="what `kwire pipeline archive` wrote")
@@ -98,7 +98,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def without_effect(options: Namespace) -> Iterator[tuple[str, str]]:
-    """Options that change nothing beside the others, each with the words that say why."""
+    """Options that have no effect in combination with others, each with the reason."""
     yield from without_iceberg(options)
 
 

@@ -56,7 +56,7 @@ class Range(NamedTuple):
     to_ms: int | None = None
 
     def of_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of a batch that are in the time asked for."""
+        """The records of a batch in the requested time range."""
         for bound, compare in ((self.from_ms, pc.greater_equal), (self.to_ms, pc.less)):
             if bound is not None:
                 batch = batch.filter(compare(batch.column("timestamp"), bound))
@@ -65,7 +65,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """The topic that is written to, and what it accepts."""
+    """The topic to write to, and the records that it accepts."""
 
     topic: str
     partitions: int
@@ -104,7 +104,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Job:
-    """What all tasks of a replay share."""
+    """The settings that all tasks of a replay share."""
 
     name: str
     #: Distinguishes replays of different records or to other topics; stored with each position.
@@ -122,17 +122,18 @@ class Job:
 
 
 class Position(NamedTuple):
-    """What is committed for a source partition: the next offset to replay, records replayed so far, by whom.
+    """The committed state of a source partition: the next offset, the number of records replayed, and the writer.
 
-    It is stored as the offset that the group `<name>-<topic>-<partition>` has committed for partition 0 of the
-    target topic. It cannot be the source's own partition, because brokers refuse offsets of topics that they do not have.
+    It is stored as the offset that the group `<name>-<topic>-<partition>` has committed for partition 0 of the target
+    topic. It cannot be stored for the source's own partition, because brokers refuse offsets of topics that they do not
+    have.
     """
 
     offset: int
     records: int
     #: The identity of the Job.
     digest: str
-    #: Distinguishes those who replay the same partition: other runs, other attempts of a Spark task.
+    #: Distinguishes writers of the same partition: other runs, other attempts of a Spark task.
     run: str
 
     def metadata(self) -> str:

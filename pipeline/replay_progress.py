@@ -19,7 +19,7 @@ from .replay_writer import other_replay
 GROUP_S = 60.0
 #: Groups read at the same time, each with its own client.
 GROUPS = 8
-#: The most groups that are read for a line: a replay may have thousands, and each takes a client of its own.
+#: The maximum number of groups that are read for a line: a replay may have thousands, and each takes a separate client.
 AT_A_TIME = 64
 #: Seconds between two lines.
 INTERVAL_S = 2.0
@@ -34,15 +34,15 @@ class Positions:
         self.tasks = tasks
 
     def read(self) -> list[Position | None]:
-        """What is committed for each task, None for nothing. Raises Problem for offsets that another replay committed."""
+        """The committed state of each task, None if there is none; raises Problem for offsets of another replay."""
         return list(self._read(range(len(self.tasks))).values())
 
     def refreshed(self, known: Sequence[Position | None], turn: int) -> list[Position | None]:
-        """`known`, with what is committed now for some of the tasks that were not done. Raises Problem as `read`."""
+        """`known`, updated with the committed state of some of the unfinished tasks. Raises Problem as `read`."""
         return list({**dict(enumerate(known)), **self._read(self.due(known, turn))}.values())
 
     def due(self, known: Sequence[Position | None], turn: int) -> list[int]:
-        """The tasks to look at in this turn: half of them have begun, and the others follow one another from turn to turn."""
+        """The tasks to check in this turn: half of them have begun, and the others take turns."""
         left = [number for number, offsets in enumerate(self.left(known)) if offsets]
         begun = [number for number in left if known[number] is not None]
         others = [number for number in left if known[number] is None]

@@ -16,7 +16,7 @@ NO_BOUND_MS = 1 << 53
 
 
 def find_targets(cluster: Cluster, needed: Mapping[str, int]) -> dict[str, tuple[Target, Configs]]:
-    """Topic -> what it accepts, and its configs; `needed` is the least number of partitions it must have.
+    """Topic -> the records that it accepts, and its configs; `needed` is the least number of partitions it must have.
 
     Raises Problem for a topic that does not exist or has fewer.
     """
@@ -57,7 +57,7 @@ def _target(name: str, partitions: int, configs: Configs, now_ms: int) -> Target
 
 
 def warnings(target: Target, configs: Configs, oldest_ms: int | None) -> list[str]:
-    """What the topic will do to records that may surprise a user; `oldest_ms` is the oldest timestamp, if known."""
+    """Effects of the topic on the records that may surprise a user; `oldest_ms` is the oldest timestamp, if known."""
     found = []
     if configs.get("message.timestamp.type") == "LogAppendTime":
         found.append(

@@ -1,8 +1,8 @@
-"""What a replay task does: it writes the records of one source partition in transactions, each with its position.
+"""Runs a replay task: writes the records of one source partition in transactions, each with its position.
 
-A transaction holds records and the position after them, so both are committed or neither is. Whoever begins (a new run, a
-retried or a second attempt of a task) first takes over the transactional id. This aborts the predecessor's transaction and
-keeps it from committing anything more. Only then is the position read.
+A transaction holds records and the position after them, so both are committed or neither is. A task that begins a
+partition (in a new run, as a retry or as a second attempt) first takes over the transactional id. This aborts the
+predecessor's transaction and fences the predecessor. Only then does it read the position.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CALL_S = 30.0
 OFFSETS_S = 8.0
 #: Seconds after which a transaction is committed, however few records it has.
 COMMIT_S = 2.0
-#: Milliseconds after which the cluster itself ends the transaction of a run that is gone.
+#: Milliseconds after which the cluster ends the transaction of a run that has died.
 TRANSACTION_TIMEOUT_MS = 60_000
 #: Seconds to watch whether another run that took over our transactional id makes progress.
 RIVAL_S = 3 * COMMIT_S
 #: Seconds between two attempts.
 PAUSE_S = 0.5
-#: Records passed to the client at once; commits and the rate are checked between two such lots.
+#: Records passed to the client at once; commits and the rate are checked between two such groups.
 LOT = 5_000
 
 #: Another run took over our transactional id, or the cluster ended a transaction that took too long.
@@ -234,7 +234,7 @@ class Transactions:
 
     def refusal(self, error: KafkaException) -> KafkaError:
         """The first error of a record, which says more than the error of the transaction that it aborted."""
-        with suppress(KafkaException):  # raised once more if the client cannot continue
+        with suppress(KafkaException):  # raised again if the client cannot continue
             self._producer.poll(0)
         found: KafkaError = self._refused[0][0] if self._refused else error.args[0]
         return found
@@ -292,7 +292,7 @@ def replay(job: Job, tasks: Iterable[Task], rate: float | None) -> Iterator[Done
         try:
             yield replay_partition(job, task, pace)
         except Problem as problem:
-            # The driver recognizes it by this name, whatever kind of Problem it is.
+            # The driver recognizes it by this name, regardless of the kind of Problem.
             raise Problem(str(problem)) from problem
 
 

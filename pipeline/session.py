@@ -41,7 +41,7 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         master = options.master or os.environ.get("KWIRE_SPARK_MASTER") or "local[*]"
         settings["spark.ui.enabled"] = "false"
         if master.startswith("local"):
-            # Python workers must find what the driver finds, and an arbitrary `python3` may not.
+            # Python workers must find the driver's modules, and an arbitrary `python3` may not.
             if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable:
                 settings["spark.python.daemon.module"] = worker_daemon.__name__
             settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -50,8 +50,8 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
             settings.update(_connector(options.jars or os.environ.get("KWIRE_SPARK_JARS")))
         builder = builder.master(master)
     else:
-        # The JVM runs already, without what `kwire` adds to the environment of its children: workers that start in a
-        # clone would find its folder `kwire/` before what is installed.
+        # The JVM is already running, without the environment that `kwire` gives its children: workers that start in a
+        # clone would find its folder `kwire/` before the installed package.
         settings["spark.executorEnv.PYTHONSAFEPATH"] = "1"
         if options.master:
             builder = builder.master(options.master)

@@ -108,7 +108,7 @@ def _sizes(cluster: Cluster, options: Namespace, topics: Mapping[str, int]) -> O
 
 
 def print_lines(queries: Sequence[QueryState], lines: Sequence[Line], out: TextIO) -> None:
-    """Write one table for each query, and below it what is wrong."""
+    """Write one table for each query, followed by its problems."""
     now_ms = int(time.time() * 1000)
     for query in queries:
         out.write(f"{query.name}: {_progress(query, now_ms)}\n")

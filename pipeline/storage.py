@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .leases import LEASE_S, Lease, Renewal
 from .problems import Problem
 
-#: How often an object store may say that two requests for one name came at the same time.
+#: How often an object store may report a conflict between two requests for one name.
 CONFLICTS = 5
 #: How often a file that is replaced while it is read is read from its beginning.
 READ_TRIES = 5
@@ -59,7 +59,7 @@ class Storage(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file that appears in full and durably or not at all; False if there is one with that name already."""
+        """Write a file completely and durably, or not at all; False if a file with that name exists."""
 
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
@@ -79,7 +79,7 @@ class Storage(ABC):
 
     @abstractmethod
     def settle(self, folders: set[str]) -> None:
-        """Make what was moved into these folders durable against power loss."""
+        """Make files that were moved into these folders durable against power loss."""
 
 
 class LocalStorage(Storage):

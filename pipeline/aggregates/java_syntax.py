@@ -1,6 +1,6 @@
 """Regular expressions and time formats in Java's syntax, checked without Java.
 
-What is found here is told before Spark starts; the last word has Java. Sources: java.util.regex.Pattern,
+Errors found here are reported before Spark starts; Java makes the final decision. Sources: java.util.regex.Pattern,
 java.time.format.DateTimeFormatterBuilder, Spark's DateTimeFormatterHelper.
 """
 

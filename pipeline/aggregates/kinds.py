@@ -53,7 +53,7 @@ class Grouping:
     accuracy: int = 10_000
 
     def definition(self) -> dict[str, str]:
-        """What may not change between two runs on one checkpoint, because the layout of Spark's state depends on it."""
+        """The properties that may not change on a checkpoint, because Spark's state depends on them."""
         tree: dict[str, object] = {"kind": self.kind, "groups": ",".join(self.groups)}
         if self.kind == "sessions":
             tree |= {"gap_ms": self.gap_ms}

@@ -1,7 +1,7 @@
-"""Turns a topic's values into records, and says what is wrong with each value that is not one.
+"""Turns a topic's values into records, and gives the reason for each malformed value.
 
-`parse` adds three columns to rows of the kafka source: `data` (the schema's columns), `event_time`, and `reason`, which is
-null for a record and otherwise names the fault. A fault never ends the query, whatever the value is.
+`parse` adds three columns to rows of the kafka source: `data` (the schema's columns), `event_time`, and `reason`, which
+is null for a record and otherwise names the fault. A fault never ends the query.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _time_of_number(number: Column, form: Format) -> Column:
 
 
 def _time_of_text(text: Column, form: Format) -> Column:
-    """Read a time in the format asked for; by default a whole number in the unit, or a date and time as in SQL."""
+    """Read a time in the given format; by default a whole number in the unit, or a date and time as in SQL."""
     if form.time_format is not None:
         return F.try_to_timestamp(text, F.lit(form.time_format))
     number = _time_of_number(text.try_cast("bigint"), form)
@@ -244,7 +244,7 @@ def _reason(form: Format) -> Column:
         said = _value(form.time.name).cast("string")
         unread = F.concat(F.lit(f"{form.time.name} is not a time: "), F.left(said, F.lit(QUOTED)))
         faults.append(F.when(F.col("event_time").isNull(), unread))
-        # One clock that runs ahead would move the watermark, and make everybody else late.
+        # One clock that is ahead would advance the watermark, and make all other records late.
         written = F.unix_millis("timestamp")
         ahead = (written >= 0) & (F.unix_millis("event_time") - written > form.max_ahead_ms)
         text = F.concat(F.lit(f"{form.time.name} is ahead of the record's timestamp: "), said)

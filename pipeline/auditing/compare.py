@@ -102,7 +102,7 @@ def common_ranges(found: Sequence[Pair]) -> dict[tuple[int, Where], Range]:
 def compare(
     pair: Pair, facts: Mapping[tuple[int, Where], Facts], rows: Rows, *, strict: bool
 ) -> tuple[Comparison, list[Finding]]:
-    """Compare what was measured; where it differs, find out which records differ."""
+    """Compare the measurements; where they differ, find out which records differ."""
     one, other = facts[pair.first], facts[pair.second]
     if pair.common is None:
         counts = one.rows, other.rows

@@ -1,4 +1,4 @@
-"""What is known about a partition in one place, as plain values; this module needs no Spark."""
+"""The facts about a partition in one place, as plain values; this module needs no Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit found: faults, and notes that are not faults."""
+"""The findings of an audit: faults, and notes that are not faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .facts import Facts
 
-#: What each kind of finding means, for readers.
+#: The meaning of each kind of finding, for readers.
 KINDS = {
     "gap": "offsets without a record, and nothing that explains it",
     "lost": "offsets that were deleted before they were archived",

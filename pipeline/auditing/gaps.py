@@ -36,7 +36,7 @@ class _Piece(NamedTuple):
 
 
 class TopicGaps:
-    """Explains gaps in partitions of one cluster; a context manager. What it cannot explain is in `findings`."""
+    """Explains gaps in partitions of one cluster; a context manager. Unexplained gaps are in `findings`."""
 
     def __init__(self, bootstrap: str, properties: Mapping[str, str], *, committed: bool) -> None:
         self.findings: list[Finding] = []

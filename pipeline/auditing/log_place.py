@@ -100,7 +100,7 @@ class LogPlace:
         ]
 
     def take(self, scans: Mapping[str, SegmentScan]) -> None:
-        """Take over what the scans found, by path."""
+        """Adopt the results of the scans, by path."""
         for where, folder in self._logs.items():
             start = self._starts.get(where, 0)
             own = [scans[str(path)] for path in _segments(folder) if str(path) in scans]

@@ -47,7 +47,7 @@ class Place(Protocol):
         """All records with the columns of Spark's kafka source; None if there can be none."""
 
     def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
-        """Record in the facts of a measured partition why offsets are missing; return what is wrong."""
+        """Record the explanations of missing offsets in the facts of a measured partition; return the findings."""
 
     def comparable(self, where: Where) -> Range:
         """The part of the range that must be equal in another place."""
@@ -68,7 +68,7 @@ class TopicPlace:
         self.topics = topics
         self.configs = topic_configs(cluster, topics)
         self.topic_ids = cluster.topic_ids(topics)
-        # The start is asked for first and the end last, so that deletes and appends in between do no harm.
+        # The start is read first and the end last, so that deletes and appends in between do no harm.
         starts = cluster.starts(topics)
         self._high_watermarks = cluster.ends(topics)
         self._stable = cluster.ends(topics, read_committed=True)
@@ -94,7 +94,7 @@ class TopicPlace:
             .option("endingOffsets", json.dumps(bounds[1]))
             .option("includeHeaders", "true")
             .option("failOnDataLoss", "false")
-            # How long Spark waits for records that retention deleted after the ranges were asked for.
+            # How long Spark waits for records that retention deleted after the ranges were read.
             .option("kafkaConsumer.pollTimeoutMs", "20000")
             .load()
         )
@@ -179,7 +179,7 @@ class ArchivePlace:
         self._absent = self._missing_files()
 
     def _missing_files(self) -> dict[str, str]:
-        """Files that are missing or have a different size -> what is wrong."""
+        """Files that are missing or have a different size -> the finding."""
         storage = self._archive.storage
         there: dict[str, dict[str, int]] = {}
         absent = {}

@@ -154,7 +154,7 @@ def write_json(report: Report, path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody sees it half written. Errors: OSError."""
+    """Write a file so that it is never visible half written. Errors: OSError."""
     made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     made.write_text(text, encoding="utf-8")
     made.replace(path)

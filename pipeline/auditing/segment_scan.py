@@ -1,8 +1,8 @@
-"""What the batches of one segment file say, without reading their records: checksums, offsets, transactions.
+"""Scans the batches of one segment file without reading their records: checksums, offsets, transactions.
 
-Runs as a Spark task for each segment, so it takes a path and returns plain values. Recovery rule: a batch whose
-checksum is wrong is counted and skipped; one whose length or magic makes no sense ends the walk, because the start of
-the next is unknown; a truncated one ends it too.
+Runs as a Spark task for each segment, so it takes a path and returns plain values. Recovery rule: a batch with a wrong
+checksum is counted and skipped; one with an invalid length or magic ends the scan, because the start of the next batch
+is unknown; a truncated one ends it too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ REMEMBERED = 5
 
 
 class Damage(NamedTuple):
-    """Bytes of a segment that are not what was appended.
+    """Bytes of a segment that differ from the appended ones.
 
-    Shape: `offset` is the base offset in the damaged batch's own header; `kind` is `crc`, `header` (the walk ended
+    Shape: `offset` is the base offset in the damaged batch's own header; `kind` is `crc`, `header` (the scan ended
     there), `cut` (the file ends within a batch), `order` (offsets go back) or `sequence` (the producer's sequence
     occurs twice).
     """
@@ -106,7 +106,7 @@ def scan_segment(path: str, start: int = 0, end: int = MAX_INT64) -> SegmentScan
 
 
 class _Walk:
-    """The walk over one segment, with what has to be kept from one batch to the next."""
+    """The scan of one segment, with the state that is kept from one batch to the next."""
 
     def __init__(self, scan: SegmentScan, counted: Range) -> None:
         self.scan = scan

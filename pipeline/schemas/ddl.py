@@ -64,7 +64,7 @@ _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.
 
 
 class DdlError(ValueError):
-    """The text is not DDL; says what was expected, and where."""
+    """The text is not DDL; the message says what was expected, and where."""
 
 
 class _Token(NamedTuple):
@@ -112,7 +112,7 @@ class _Reader:
         return self._tokens[self._next]
 
     def takes(self, *words: str) -> bool:
-        """Whether these words or signs come next; if so, they are taken."""
+        """Whether these words or signs come next; if so, consume them."""
         ahead = self._tokens[self._next : self._next + len(words)]
         if [token.text.upper() for token in ahead if token.kind not in ("name", "text")] != list(
             words
@@ -122,7 +122,7 @@ class _Reader:
         return True
 
     def end(self) -> None:
-        """Nothing more may come."""
+        """Check that the end has been reached."""
         if self._token.kind:
             raise self._expected("a comma")
 

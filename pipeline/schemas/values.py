@@ -301,7 +301,7 @@ def _avro_tree(text: str) -> dict[str, Any] | None:
     try:
         tree = json.loads(text)
     except ValueError:
-        return None  # the other reader says what is wrong
+        return None  # the other reader reports the error
     return tree if isinstance(tree, dict) and tree.get("type") == "record" else None
 
 

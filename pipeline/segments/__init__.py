@@ -41,7 +41,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _same_python(spark: SparkSession) -> None:
-    """Let Spark's processes on this machine run the Python of this one, unless somebody has chosen another.
+    """Let Spark's processes on this machine run the Python of this one, unless the user has chosen another.
 
     By default Spark takes the first `python3` of PATH, which need not have kwire, nor even PySpark.
     """
@@ -100,7 +100,7 @@ def read_stream(
     topics: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Like `read`, as a stream that follows what is appended."""
+    """Like `read`, as a stream that follows new records."""
     register(spark)
     return _load(spark.readStream, path, columns, topics, options)
 

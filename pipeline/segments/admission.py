@@ -1,4 +1,4 @@
-"""The reader of streaming queries for Spark 4.2 and newer, which asks a source how much a batch may have."""
+"""The reader of streaming queries for Spark 4.2 and newer, in which Spark limits the size of a batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from .readers import SegmentStreamReader
 
-#: Whether this Spark asks.
+#: Whether this Spark supports admission control.
 IS_SUPPORTED = find_spec("pyspark.sql.streaming.datasource") is not None
 
 if IS_SUPPORTED:
@@ -19,7 +19,10 @@ if IS_SUPPORTED:
     )
 
     class AdmittingStreamReader(SegmentStreamReader, SupportsTriggerAvailableNow):
-        """One streaming query. Trigger.AvailableNow reads what there was at its start, in batches of maxOffsetsPerTrigger."""
+        """One streaming query.
+
+        Trigger.AvailableNow reads the data present at its start, in batches of maxOffsetsPerTrigger.
+        """
 
         def getDefaultReadLimit(self) -> ReadLimit:
             limit = self._options.max_offsets_per_trigger

@@ -132,7 +132,7 @@ def binary(buffer: Any, spans: Spans) -> Any:
 
 
 class HeaderRows:
-    """What the headers say about the records of dense batches: offsets and timestamp types."""
+    """The header data of the records of dense batches: offsets and timestamp types."""
 
     def __init__(self, headers: Sequence[BatchHeader]) -> None:
         self._headers = headers

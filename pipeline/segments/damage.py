@@ -1,4 +1,4 @@
-"""What happens to damaged batches: an error that names the place, or a count of what was skipped."""
+"""The handling of damaged batches: an error that names the place, or a count of skipped batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .slices import Slice
 
 FAIL = "fail"
 SKIP = "skip"
-#: Each damaged batch is a row of its own (rows=batches with the column `valid`).
+#: Each damaged batch is a separate row (rows=batches with the column `valid`).
 SHOW = "show"
 
 
@@ -27,7 +27,7 @@ class Damage:
         self.write: Callable[[str], object] = sys.stderr.write
 
     def batch(self, position: int, size: int, offsets: str, reason: object) -> None:
-        """Note a batch that cannot be used. Errors: SegmentError, unless damage is to be skipped."""
+        """Note an unusable batch. Errors: SegmentError, unless damage is to be skipped."""
         place = f"{offsets} at position {position} of {self._path}: {reason}"
         if self._mode == FAIL:
             raise SegmentError(

@@ -35,7 +35,7 @@ class Spans(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """What records hold, one element a record."""
+    """The fields of records, one element per record."""
 
     timestamp_delta: Longs
     offset_delta: Longs

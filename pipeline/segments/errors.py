@@ -1,4 +1,4 @@
-"""What can be wrong with a directory, a segment or an option; the text is the whole message for the user."""
+"""Errors of a directory, a segment or an option; the text is the whole message for the user."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ..problems import Problem
 
 
 class SegmentError(Problem):
-    """Segments cannot be read as asked; the message names topic, partition and offset where they apply."""
+    """Segments cannot be read as requested; the message names topic, partition and offset where they apply."""

@@ -19,7 +19,7 @@ from .damage import Damage
 from .logs import PartitionLog
 from .slices import Slice
 
-#: While segments are swapped there may be none for a moment; what is missing at one attempt may be there at the next.
+#: While segments are swapped, there may be none for a moment; the next attempt may find it.
 _TRIES = 20
 _PAUSE_S = 0.05
 

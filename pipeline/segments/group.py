@@ -1,6 +1,6 @@
-"""How far a stream has read, committed to a consumer group, so that Kafka's own tools show its lag.
+"""Commits the progress of a stream to a consumer group, so that Kafka's own tools show its lag.
 
-The stream itself never asks a broker, and does not depend on the group: Spark keeps where it continues.
+The stream itself never asks a broker, and does not depend on the group: Spark stores its position.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GroupProgress:
         self._is_failing = False
 
     def commit(self, ends: Offsets) -> None:
-        """Commit them. A failure is told once, and does not end the query."""
+        """Commit them. A failure is reported once, and does not end the query."""
         if self._group is None or not ends:
             return
         from confluent_kafka import KafkaException

@@ -47,9 +47,9 @@ class SegmentFile(NamedTuple):
 
 
 class Checkpoints:
-    """What the checkpoint files of a log directory say.
+    """The content of the checkpoint files of a log directory.
 
-    Read them before listing files: what was committed by then is in the files that are listed.
+    Read them before listing files: everything committed by then is in the files that are listed.
     """
 
     def __init__(self, layer: FileLayer, log_dir: Path) -> None:
@@ -67,10 +67,10 @@ class Checkpoints:
 
 
 class Memory:
-    """What was found in one partition, kept for the next listing: a stream lists it at each trigger.
+    """The state of one partition, kept for the next listing: a stream lists it at each trigger.
 
-    The indexes of a broker's newest segment may be only in the broker's memory; without this, all headers of that segment
-    would be walked each time.
+    The indexes of a broker's newest segment may be only in the broker's memory; without this, all headers of that
+    segment would be read each time.
     """
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class PartitionLog:
                 else:
                     ongoing.setdefault(header.producer_id, header.base_offset)
         except SegmentError as error:
-            # Even with corrupt=skip: what was lost may be the end of a transaction.
+            # Even with corrupt=skip, because the lost bytes may contain the end of a transaction.
             raise SegmentError(
                 f"{error}; therefore it is unknown which transactions are open (isolation=read_uncommitted does not need this)"
             ) from error

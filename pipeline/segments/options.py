@@ -47,7 +47,7 @@ _NAMES = {
 }
 
 
-#: What options of the Kafka client begin with.
+#: The prefix of options of the Kafka client.
 _CLIENT = "kafka."
 _ROWS = ("rows", "records", "batches")
 #: Bytes that keep a task busy long enough for its start not to matter. For batches only headers are read.
@@ -93,7 +93,7 @@ class Options:
     """Settings of the client that commits to the group, from options named `kafka.*`."""
 
     def wants(self) -> Callable[[str], bool]:
-        """Return a function that says whether a topic is asked for."""
+        """Return a function that says whether a topic is selected."""
         if self.pattern is not None:
             expression = re.compile(self.pattern)
             return lambda topic: expression.fullmatch(topic) is not None

@@ -1,4 +1,4 @@
-"""Plans what a query reads: from options to offsets, and from offsets to slices."""
+"""Plans the reads of a query: from options to offsets, and from offsets to slices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Offsets = dict[Place, int]
 
 
 def find(options: Options) -> Logs:
-    """The partitions asked for. Errors: SegmentError for a topic that does not exist."""
+    """The selected partitions. Errors: SegmentError for a topic that does not exist."""
     logs = find_logs(options.paths, options.wants())
     if options.partitions is not None:
         missing = [place for place in options.partitions if place not in logs]
@@ -121,7 +121,7 @@ def _check_begin(logs: Logs, until: Offsets, options: Options) -> None:
 
 
 def slices(options: Options, pushed: Pushed) -> list[Slice]:
-    """What a batch query reads. Errors: SegmentError."""
+    """The slices of a batch query. Errors: SegmentError."""
     logs = find(options)
     begins, until = starts(logs, options), ends(logs, options)
     _check_begin(logs, until, options)
@@ -155,7 +155,7 @@ def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[
         log = logs.get(place)
         first = start.get(place)
         if log is None:
-            # Where nothing was planned, there may still have been records behind what was read: nobody knows any more.
+            # Even if nothing was planned, there may have been unread records; it is impossible to tell now.
             if options.fail_on_data_loss:
                 upto = "on" if first == until else f"to {until}"
                 raise SegmentError(

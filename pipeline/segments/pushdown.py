@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-#: Spark asks for these not to be null wherever it compares them.
+#: Spark adds not-null filters for the columns of its comparisons.
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 _EQUAL = ("EqualTo", "EqualNullSafe", "In")
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What the rows asked for have in common; None stands for anything."""
+    """The common properties of the requested rows; None stands for anything."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -110,7 +110,7 @@ def _range(pushed: Pushed, kind: str, value: int) -> Pushed | None:
 def _since(pushed: Pushed, value: object) -> Pushed | None:
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
-    # Rounded down: what is too much Spark leaves out.
+    # Rounded down: Spark drops the surplus rows.
     since = int(value.timestamp() * 1000 // 1)
     return replace(
         pushed, since_ms=since if pushed.since_ms is None else max(since, pushed.since_ms)

@@ -44,7 +44,7 @@ class FilteringReader(SegmentReader):
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Take what can be used; return what Spark still has to apply."""
+        """Take the usable filters; return those that Spark still has to apply."""
         self._pushed, left = take(filters, self._options.rows)
         return left
 

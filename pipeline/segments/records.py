@@ -41,7 +41,7 @@ _CONTROL_OR_TRANSACTIONAL = CONTROL_MASK | TRANSACTIONAL_MASK
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader has to return."""
+    """The content that a reader has to return."""
 
     columns: tuple[str, ...]
     check_crc: bool = False
@@ -77,7 +77,7 @@ class SliceReader:
         return any(first <= header.base_offset <= last for first, last in spans)
 
     def damaged(self, found: Found, reason: object) -> None:
-        """Note a batch that cannot be used. Errors: SegmentError, unless damage is to be skipped."""
+        """Note an unusable batch. Errors: SegmentError, unless damage is to be skipped."""
         assert found.header is not None
         offsets = f"offsets {found.header.base_offset} to {found.header.last_offset}"
         self._damage.batch(self._place + found.at, found.size, offsets, reason)
@@ -98,7 +98,7 @@ class SliceReader:
                     yield batch
 
     def _kind(self, found: Found) -> int | None:
-        """How a batch is to be read; None if not at all."""
+        """How to read a batch; None to skip it."""
         header = found.header
         if header is None or found.problem is not None or not header.records_count:
             return None

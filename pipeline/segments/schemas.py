@@ -1,4 +1,4 @@
-"""The columns there are, with Spark's types; a reader may be asked for any of them, in any order."""
+"""The available columns, with Spark's types; a reader may be asked for any of them, in any order."""
 
 from __future__ import annotations
 

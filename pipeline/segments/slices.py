@@ -1,4 +1,4 @@
-"""What one Spark task reads: part of one partition's log by offsets, and the file and position where it was found."""
+"""The input of one Spark task: part of one partition's log by offsets, and the file and position where it was found."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ def from_json(json: Json) -> Offsets:
 
 
 class Follower:
-    """What a streaming query has to remember: how far it has been planned, which Spark passes with each plan.
+    """The state of a streaming query: how far it has been planned, which Spark passes with each plan.
 
-    After a restart Spark first plans the batch it was in, or an empty one at the offset it had reached, and then asks for the
-    latest offset. For a new query it asks for the latest offset first, and then for the initial one.
+    After a restart Spark first plans its last batch, or an empty one at the last offset, and then asks for the latest
+    offset. For a new query it asks for the latest offset first, and then for the initial one.
     """
 
     def __init__(self, options: Options) -> None:
@@ -71,7 +71,7 @@ class Follower:
         return to_json({place: self._end(log) for place, log in self._find().items()})
 
     def stop_at_newest(self) -> None:
-        """Never go beyond what there is now, in partitions that exist now."""
+        """Never read beyond the present end of the present partitions."""
         self._target = from_json(self.newest())
 
     def _end(self, log: PartitionLog) -> int:

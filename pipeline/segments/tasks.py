@@ -1,4 +1,4 @@
-"""What a Spark task does with a slice: find its file, read it, report what was skipped."""
+"""Processes a slice in a Spark task: finds its file, reads it, and reports what was skipped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reads a segment file as windows of whole batches; distinguishes damage from what is not written yet.
+"""Reads a segment file as windows of whole batches; distinguishes damage from unwritten data.
 
-Files are read, not mapped: a follower may truncate its newest segment, and access to mapped bytes that are gone kills the
-process.
+Files are read, not mapped: a follower may truncate its newest segment, and an access to mapped bytes beyond the end
+kills the process.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Walk:
                         batches.append(Found(at, size, header))
                 at += size
                 if last + 1 >= end:
-                    # What follows may be half written, so it is not read.
+                    # Later data may be half written, so it is not read.
                     self._ended = True
                     return 0
             return 0

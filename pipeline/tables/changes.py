@@ -1,4 +1,4 @@
-"""What a table of a topic has to add and remove to follow an archive: rules over manifests and a table's own record."""
+"""Computes what a topic's table has to add and remove to follow an archive; rules without I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..manifest import Archive, ArchiveFile, Entry
 from ..problems import Problem
 
-#: What Python's datetime knows, from the first of these to before the second.
+#: The range of Python's datetime, from the first of these to before the second.
 _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 
 #: Offsets of a topic's partitions by number, as text, because JSON has no other keys.
@@ -71,7 +71,7 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """One commit of a table: files of the archive that come and go, and what the table says of itself afterwards."""
+    """One commit of a table: files of the archive to add and remove, and the table's state afterwards."""
 
     state: State
     added: tuple[Added, ...]
@@ -110,7 +110,7 @@ def change(
         if not news:
             return None
         if known.checksum and not any(commit.get("removed") for commit in news):
-            # The usual case, whose work grows with what is new only.
+            # The usual case, whose work grows only with the new entries.
             entries = [
                 Entry.of(entry)
                 for commit in news

@@ -1,4 +1,4 @@
-"""What the tables of an archive have, in the form in which replay and audit read manifests."""
+"""The content of an archive's tables, in the form in which replay and audit read manifests."""
 
 from __future__ import annotations
 

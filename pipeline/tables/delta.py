@@ -105,7 +105,7 @@ class Delta:
                         f" commit of kwire at {state.commit}"
                     )
                 return state
-        # Old commits are removed from the log, but not what they said of the transaction.
+        # Old commits are removed from the log, but their transaction state is kept.
         return None if reached is None else State(self._topic, reached, "")
 
     def evolve(self, schema: pa.Schema) -> None:
@@ -134,7 +134,7 @@ class Delta:
     def described(self) -> Iterator[TableFile]:
         """See Table."""
         actions = self._actions()
-        # Not the day, which may be one that Python does not know.
+        # Not the day, which may be outside of Python's range.
         days = [name for name in actions.column_names if name.startswith("partition.")]
         for row in actions.drop_columns(
             [name for name in days if name.endswith("date")]
@@ -172,7 +172,7 @@ class Delta:
             )
             for path, day in sorted(days.items())
         ]
-        # Delta tries again by itself after another's commit, but then that one may have added the same files.
+        # Delta retries after another commit, but that commit may have added the same files.
         properties = CommitProperties(
             custom_metadata={STATE: change.state.text(), **change.properties()},
             max_commit_retries=0,
@@ -204,7 +204,7 @@ class Delta:
         }
         for end, (number, offset, stamp) in ends.items():
             bounds: dict[str, object] = dict(zip(names, (number, offset), strict=False))
-            # Other years are left out, since not every reader can parse them.
+            # Other years are left out, because not every reader can parse them.
             if is_near(file):
                 bounds[names[2]] = _iso(stamp)
             statistics[end] = bounds

@@ -26,9 +26,9 @@ from .place import raw_schema
 from .stores import file_system
 
 KINDS = VALUES, DEAD_LETTERS = "_values", "_dead_letters"
-#: What the name of a file says of its records: topic and partition, the first and the last offset.
+#: The parts of a file's name: topic and partition, the first and the last offset.
 OFFSETS = re.compile(r"(?P<place>.+-\d+)-(?P<first>\d{20})-(?P<last>\d{20})-\w+\.parquet")
-#: The columns beside those of the values -> the archive's columns.
+#: The columns other than those of the values -> the archive's columns.
 OWN = {
     "_key": "key",
     "_partition": "partition",

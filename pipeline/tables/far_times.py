@@ -27,7 +27,7 @@ from pyiceberg.utils import datetime as days
 
 
 def data_file(io: FileIO, metadata: TableMetadata, location: str) -> DataFile:
-    """What an Iceberg table says of a Parquet file, with bounds of all times.
+    """The description of a Parquet file in an Iceberg table, with bounds of all times.
 
     Source: pyiceberg.io.pyarrow.parquet_file_to_data_file, which does the rest.
     """

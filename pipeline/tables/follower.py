@@ -28,7 +28,7 @@ MARKS = "_tables"
 IDS = f"{MARKS}/ids"
 #: Makes something of each item.
 Run = Callable[[Callable[[Work], ArchiveFile | None], Sequence[Work]], list[ArchiveFile | None]]
-#: How often another's commit may come first.
+#: How often another commit may be made first.
 TRIES = 10
 
 
@@ -39,7 +39,7 @@ def _in_turn(
 
 
 class Follower:
-    """The tables of an archive's topics, in the formats asked for; does nothing where none is."""
+    """The tables of an archive's topics, in the requested formats; does nothing without any."""
 
     def __init__(self, archive: Archive, options: Namespace, run: Run = _in_turn) -> None:
         """`run` makes files of values: here, one after the other, or as tasks of Spark.
@@ -222,7 +222,7 @@ class Follower:
         return self._schema_of(topic) is not None or topic not in self._with_values()
 
     def forget(self, path: str) -> None:
-        """Delete what was made of a file of the archive that is deleted, too."""
+        """Delete the files made from an archive file that is deleted, too."""
         for format in self._marks():
             for kind in KINDS:
                 self._archive.storage.delete(derived(path, kind, format))

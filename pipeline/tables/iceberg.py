@@ -35,7 +35,7 @@ from .changes import COMMIT, OFFSETS, RANGES, STATE, Change, State, is_near
 from .far_times import data_file
 from .tables import Conflict, Snapshot, TableFile
 
-#: pyiceberg tries again by itself after another's commit, but then that one may have added the same files.
+#: pyiceberg retries after another commit, but that commit may have added the same files.
 PROPERTIES = {
     TableProperties.COMMIT_NUM_RETRIES: "0",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -246,7 +246,7 @@ class Iceberg:
         return found
 
     def expire(self, before_ms: int) -> int:
-        """See Table. The archive deletes its own files; what is left are manifests of the table."""
+        """See Table. The archive deletes its own files; only the table's manifests remain to be deleted."""
         current = self._there.current_snapshot()
         old = [
             snapshot

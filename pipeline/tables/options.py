@@ -108,7 +108,7 @@ def check_value_topics(options: Namespace, schemas: Collection[str | None]) -> N
 
 
 def formats(options: Namespace) -> list[str]:
-    """The formats asked for. Raises WrongCall if one's package is not installed, or an option has no effect."""
+    """The requested formats; raises WrongCall if the package of one is not installed, or an option has no effect."""
     given = getattr(options, "table", None) or []
     chosen = [given] if isinstance(given, str) else list(dict.fromkeys(given))
     for name in chosen:

@@ -73,7 +73,7 @@ class Place:
         return self._settings
 
     def catalog(self) -> Catalog:
-        """Iceberg's catalog. Raises WrongCall or Problem for one that cannot be used."""
+        """Iceberg's catalog; raises WrongCall or Problem for an unusable one."""
         if self._catalog is None:
             from pyiceberg.catalog import load_catalog
 

@@ -22,9 +22,9 @@ _OURS = {ours: (delta, iceberg) for ours, delta, iceberg in _NAMES.values()}
 
 
 def store_settings(path: str) -> dict[str, str]:
-    """What the running Spark session's Hadoop client is told of S3; empty for other places.
+    """The S3 settings of the running Spark session's Hadoop client; empty for other places.
 
-    What is not set there, each library looks for by itself, as in AWS's environment variables.
+    Each library looks up missing settings by itself, for example in AWS's environment variables.
     """
     if is_local(path) or not path.startswith(("s3a://", "s3://")):
         return {}

@@ -1,4 +1,4 @@
-"""What the pipeline needs of a table, whatever its format."""
+"""The interface of a table, whatever its format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Conflict(Exception):
-    """Somebody else's commit came first; nothing was written."""
+    """Another commit was made first; nothing was written."""
 
 
 class Snapshot(NamedTuple):
@@ -51,7 +51,7 @@ class Table(Protocol):
         """Read the table's newest state; without `create`, False if there is no such table."""
 
     def state(self) -> State | None:
-        """What the table says of the archive's commits; None if nothing was committed yet."""
+        """The table's state of the archive's commits; None if nothing was committed yet."""
 
     def evolve(self, schema: pa.Schema) -> None:
         """Add the columns that the table lacks, and widen types that can be. Raises Problem for other changes."""

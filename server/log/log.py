@@ -893,7 +893,7 @@ class Log:
         self.flush_state.complete_close(self.log_end_offset)
 
     def close(self, *, flush: bool = True) -> None:
-        """Write snapshot and indexes, flush everything to the device if requested, and close.
+        """Write snapshot and indexes, flush to the device if requested, and close.
 
         Errors: OSError.
         """
