@@ -16,7 +16,7 @@ from .world import FAULTS, Outcome, run
 def outcome_of(
     seed: int, steps: int, mistake: str | None, members: int = 0, sharers: int = 0
 ) -> Outcome:
-    """Run one seed, with a planted mistake if one is named, and with members of groups if there are to be any."""
+    """Run one seed, optionally with a planted mistake and with members of groups."""
     logging.disable(logging.CRITICAL)
     with planted(mistake):
         return run(seed, steps, members, sharers)

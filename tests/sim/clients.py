@@ -53,7 +53,7 @@ class Client:
         self.stopping = False
 
     async def ask(self, broker_id: int, request: object, version: int) -> Any:
-        """One request. Errors: ChannelError; Violation for a response that breaks the protocol."""
+        """Send one request. Errors: ChannelError; Violation for a response that breaks the protocol."""
         channel = self.channels.get(broker_id)
         if channel is None:
             channel = self.channels[broker_id] = BrokerChannel(
@@ -98,10 +98,10 @@ class Client:
         return self.leaders[tp]
 
     async def verify(self) -> None:
-        """Check what can be checked after all faults are over."""
+        """Run the checks that are possible after all faults are over."""
 
     def judge(self) -> None:
-        """Compare what is committed at the end with the answers that this client got."""
+        """Compare the committed records at the end with the answers that this client got."""
 
     async def coordinator(self, key: str) -> int:
         """The coordinator of a group; waits until there is one."""

@@ -1,4 +1,4 @@
-"""A client that often writes a few keys to a compacted topic, and checks what remains of them."""
+"""A client that often writes a few keys to a compacted topic, and checks the remaining records."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Keeper(Producer):
             raise Violation(f"{TP}: compaction left {found} where {missing} was written last")
 
     async def _read(self, offset: int, found: dict[bytes, bytes]) -> int | None:
-        """The offset after what was read at an offset; None if there is nothing yet."""
+        """The offset after the records at an offset; None if there are none yet."""
         row = FetchPartition(partition=TP.partition, fetch_offset=offset, partition_max_bytes=20000)
         leader = await self.leader(TP)
         topic = FetchTopic(topic_id=self.topic_ids[TP.topic], partitions=[row])

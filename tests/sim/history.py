@@ -1,4 +1,4 @@
-"""What the simulation has observed, and the invariants that must hold after every step."""
+"""The observations of the simulation, and the invariants that must hold after every step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class History:
         self.acknowledged[(tp, value)] = offset
 
     def check_leader(self, broker_id: int, life: int, partition: Partition) -> None:
-        """Compare what a leader considers committed with what earlier leaders did."""
+        """Compare the records that a leader considers committed with those that earlier leaders committed."""
         if not partition.is_leader:
             return
         self.checks += 1

@@ -116,7 +116,7 @@ class SimulatedExecutor:
         """Memory is not simulated."""
 
     def separate(self, *, niceness: int) -> SimulatedProcess:
-        """Another executor, with a process of its own."""
+        """Another executor with a separate process."""
         return SimulatedProcess(self.delay_s)
 
     def close(self) -> None:

@@ -23,7 +23,8 @@ from .clients import Client
 from .history import Violation
 
 GROUP = "members"
-#: Of sessions, and for giving partitions up: so long a member has for certain what an answer said.
+#: The time for which a member certainly has the partitions in an answer: session timeout, and time to give partitions
+#: up.
 SESSION_S = 6.0
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "6000",
@@ -31,7 +32,7 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "500",
 }
-#: The time in which all members have what they should, once all is well.
+#: The time within which all members have their target assignments, once all faults are over.
 SETTLED_S = 60.0
 
 JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
@@ -43,7 +44,7 @@ TRY_AGAIN = (
 
 
 class Views:
-    """What each member has by the last answer that it got, and until when its session lasts for certain."""
+    """The assignment in the last answer to each member, and until when its session certainly lasts."""
 
     def __init__(self) -> None:
         self.owned: dict[str, frozenset[TopicPartition]] = {}
@@ -53,7 +54,7 @@ class Views:
     def get(
         self, member_id: str, owned: frozenset[TopicPartition], asked: float, now: float
     ) -> None:
-        """A member got an answer to what it asked at a time. Errors: Violation."""
+        """Record a member's answer to a request sent at a time. Errors: Violation."""
         self.until[member_id] = asked + SESSION_S
         self.checks += 1
         for other, theirs in self.owned.items():
@@ -69,7 +70,7 @@ class Views:
 
 
 class GroupMember(Client):
-    """Joins, sends heartbeats, gives up what it is told to, commits with its epoch, and sometimes leaves."""
+    """Joins, sends heartbeats, gives partitions up when told to, commits with its epoch, and sometimes leaves."""
 
     def __init__(
         self,
@@ -81,18 +82,18 @@ class GroupMember(Client):
         super().__init__(*args)
         self.views = views
         self.real_coordinator = real_coordinator
-        #: Until when the member keeps what it has without an answer.
+        #: Until when the member keeps its partitions without an answer.
         self.until = 0.0
         self.tps = tps
         self.member_id = f"member-{self.id}"
         self.epoch = 0
         self.owned: frozenset[TopicPartition] = frozenset()
         self.known_coordinator = -1
-        #: The last answer may have been lost: say everything, so that the next one tells what the member has.
+        #: The last answer may have been lost: send the full state, so that the next answer has the full assignment.
         self.says_all = True
 
     async def run(self) -> None:
-        """Be a member until told to stop; then go on as one until all have settled."""
+        """Be a member until told to stop; then continue until all members have settled."""
         while not self.stopping:
             await self._beat()
             if self.rng.random() < 0.2:
@@ -130,7 +131,7 @@ class GroupMember(Client):
         loop = asyncio.get_running_loop()
         asked = loop.time()
         if self.epoch > 0 and asked >= self.until:
-            self._lose()  # as a client does that has heard nothing for so long
+            self._lose()  # as a client does after no answer for this long
         while self.tps[0].topic not in self.topic_ids:
             await self.refresh()
         says_all, self.says_all = self.says_all or self.epoch == 0, True

@@ -1,10 +1,9 @@
 """The network between brokers and clients, as a broker sees one: it listens, connects, and has streams of bytes.
 
-What is sent arrives later and in order, sometimes in two pieces. A frame may be lost together with
-its connection. Between hosts that are cut off from each other nothing arrives: it is sent again
-until it arrives, or until the sender gives up the connection, of which the receiver learns nothing.
-When a process ends, its connections are closed and its port refuses new ones; when a machine loses
-power, neither happens.
+Data arrives later and in order, sometimes in two pieces. A frame may be lost together with its connection. Between
+hosts that are cut off from each other nothing arrives: the data is sent again until it arrives, or until the sender
+gives up the connection, which the receiver does not notice. When a process ends, its connections are closed and its
+port refuses new ones; when a machine loses power, neither happens.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ MOST_AGAIN_S = 2.0
 #: How long a sender keeps trying; chosen at random.
 PATIENCE_S = (0.5, 5.0, 30.0)
 SYN_AGAIN_S = 1.0
-#: How many of the things that are sent arrive in two parts.
+#: The fraction of sends that arrive in two parts.
 CUT_SHARE = 0.25
 #: Sent in place of bytes: the end of the stream, and the end of the whole connection.
 FIN, RESET = object(), object()
 
 
 class Network:
-    """The network of all hosts. Two hosts in `cut` cannot reach each other; those in `off` reach nobody."""
+    """The network of all hosts; two hosts in `cut` cannot reach each other, and those in `off` reach no other."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -98,7 +97,7 @@ class Network:
 
 
 class HostNetwork:
-    """The Network that a broker or client is given. Source of the contract: `server.net.network.Network`."""
+    """The Network of a broker or client. Source of the contract: `server.net.network.Network`."""
 
     def __init__(self, network: Network, number: int) -> None:
         self._network = network
@@ -358,7 +357,7 @@ class SimulatedTransport:
             receiver.lost(error)
 
     def arrive(self, item: Any) -> None:
-        """Receive what the other end has sent."""
+        """Receive data from the other end."""
         assert self.pipe is not None
         if item is RESET:
             self.fail(ConnectionResetError("the connection was closed by the other side"))
@@ -373,7 +372,7 @@ class SimulatedTransport:
             self._pump()
 
     def _pump(self) -> None:
-        """Deliver what has arrived, as the loop does when a socket is readable."""
+        """Deliver data that has arrived, as the loop does when a socket is readable."""
         receiver = self._receiver
         while self._arrived and self._reading and receiver is not None:
             shared_block = getattr(receiver, "shared_block", None)

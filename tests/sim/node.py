@@ -1,4 +1,4 @@
-"""A machine of the simulated cluster: the broker on it is real, what is behind its seams is not."""
+"""A machine of the simulated cluster: the broker on it is real, and its seams are simulated."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SimulatedNode:
             self.kill()
 
     def kill(self, *, power: bool = False) -> None:
-        """End the broker in the middle of its work; with `power`, what was not synced is lost."""
+        """Kill the broker while it is working; with `power`, unsynced data is lost."""
         broker, self.broker = self.broker, None
         assert broker is not None and self.files is not None and self.store is not None
         self.files.stopped = True

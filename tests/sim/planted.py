@@ -36,7 +36,7 @@ def acknowledge_early() -> Patches:
 
 
 def ignore_epochs_on_truncation() -> Patches:
-    """A follower continues at its own log end, whatever the leader says about its history."""
+    """A follower continues at its own log end, ignoring the leader's history."""
 
     def own_end(replica: Partition, *_: Any) -> int:
         return replica.log.log_end_offset

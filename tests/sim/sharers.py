@@ -1,4 +1,4 @@
-"""Members of a share group (KIP-932) in the simulated cluster: what is accepted is not delivered again, and nothing is lost."""
+"""Members of a share group (KIP-932) in the simulated cluster: accepted records stay accepted, and none is lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Deliveries:
     def __init__(self) -> None:
         self.accepted: dict[tuple[TopicPartition, int], tuple[float, int]] = {}
         self.seen: dict[tuple[TopicPartition, int], int] = {}
-        #: Those that may have been accepted: a member asked for it and was not told what came of it.
+        #: Records that may have been accepted: a member sent the request and got no answer.
         self.perhaps: set[tuple[TopicPartition, int]] = set()
         self.begun = False
 
@@ -76,7 +76,7 @@ class Deliveries:
             raise Violation(f"{tp}: offset {offset} was delivered again after it was accepted")
 
     def accept(self, tp: TopicPartition, offset: int, now: float, leader_epoch: int) -> None:
-        """A member was told that a record is accepted. Errors: Violation, if that was so before."""
+        """Record that a member was told that a record is accepted. Errors: Violation, if it was accepted before."""
         at, by = self.accepted.setdefault((tp, offset), (now, leader_epoch))
         if (at, by) != (now, leader_epoch):
             raise Violation(f"{tp}: offset {offset} was accepted in epochs {by} and {leader_epoch}")
@@ -104,7 +104,7 @@ class Sharer(Client):
                 self.assigned = []
 
     async def verify(self) -> None:
-        """After all faults: every record that a producer was told to be committed has been accepted."""
+        """Check after all faults that every committed record has been accepted."""
         loop = asyncio.get_running_loop()
         end = loop.time() + SETTLED_S
         while loop.time() < end:
@@ -195,7 +195,7 @@ class Sharer(Client):
                 ]
 
     async def _consume(self, tp: TopicPartition) -> None:
-        """Take records of a partition, in a session of their own, and acknowledge them."""
+        """Acquire records of a partition, in a separate session, and acknowledge them."""
         loop = asyncio.get_running_loop()
         leader = await self.leader(tp)
         leader_epoch = self.epochs[tp]
@@ -230,7 +230,7 @@ class Sharer(Client):
             for offset in range(first, last + 1):
                 self.deliveries.give(tp, offset, asked, leader_epoch)
         if self.rng.random() < 0.05:
-            return  # the locks end by themselves
+            return  # the locks expire
         kind = RELEASE if self.rng.random() < 0.05 else ACCEPT
         await self._acknowledge(tp, leader, leader_epoch, acquired, kind)
 

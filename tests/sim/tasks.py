@@ -7,12 +7,12 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-#: (broker, life) that the running task belongs to.
+#: The (broker, life) of the running task.
 OWNER: ContextVar[tuple[int, int] | None] = ContextVar("owner", default=None)
 
 
 class OwnedTask(asyncio.Task[Any]):
-    """A task that knows the broker to which it belongs."""
+    """A task with the broker that it belongs to."""
 
     owner: tuple[int, int] | None = None
     number: int = 0

@@ -54,14 +54,14 @@ class Lost(Exception):
 
 
 class Written(NamedTuple):
-    """What one transaction wrote: its values by partition, in order."""
+    """The values that one transaction wrote, by partition, in order."""
 
     number: int
     values: dict[TopicPartition, list[bytes]]
 
 
 class Transactor(Client):
-    """Runs one transaction after another; most of them are to be committed."""
+    """Runs one transaction after another; most of them end with a commit."""
 
     def __init__(self, *args: Any, tps: list[TopicPartition], name: str, group: str) -> None:
         super().__init__(*args)
@@ -179,7 +179,7 @@ class Transactor(Client):
         }
         commits = self.rng.random() < 0.75
         written = Written(number, values)
-        self.aborted.append(written)  # until a commit was asked for
+        self.aborted.append(written)  # until a commit was requested
         await self._add_partitions(values)
         for tp, contents in values.items():
             await self._produce(tp, contents)
@@ -304,7 +304,7 @@ def visible(batches: list[Committed]) -> tuple[list[bytes], set[int]]:
 def check_transactions(
     history: History, tps: list[TopicPartition], committed: list[Written], aborted: list[Written]
 ) -> None:
-    """Compare what is visible with what was committed. Errors: Violation."""
+    """Compare the visible records with the committed ones. Errors: Violation."""
     for tp in tps:
         seen, pending = visible(history.follow(tp).batches)
         if pending:

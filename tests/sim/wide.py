@@ -82,7 +82,7 @@ class PausableLoop(SimulatedLoop):
         self.held[node_id] = []
 
     def resume(self, node_id: int) -> None:
-        """Run the callbacks that became due meanwhile, in order."""
+        """Run the callbacks that became due in the meantime, in order."""
         for timer, handle in self.held.pop(node_id, ()):
             if not handle.cancelled() and (timer is None or not timer.cancelled()):
                 self._ready.append(handle)  # type: ignore[attr-defined]

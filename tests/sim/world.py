@@ -68,7 +68,7 @@ SETTINGS = {
     "log.cleaner.min.cleanable.ratio": "0.1",
     "log.cleaner.dedupe.buffer.size": "1100000",
 }
-#: The possible faults and repairs in a step; each is as likely as often as it is listed.
+#: The possible faults and repairs in a step, each with a likelihood proportional to its number of entries.
 KINDS = (
     "kill", "power", "restart", "restart", "stop", "cut", "cut zookeeper", "join", "join",
     "expire", "clock", "loss", "suspect", "suspect", "calm", "calm",
@@ -257,7 +257,7 @@ class World:
                     self.history.check_leader(node.id, node.life, partition)
 
     async def _check_replicas(self, tps: list[TopicPartition]) -> None:
-        """Check that all replicas become equal once faults are over and no lost answer is waited for."""
+        """Check that all replicas become equal once faults are over and no answer is outstanding."""
         for tp in tps:
             for _ in range(CATCH_UP_S):
                 ends = {node.id: self._end_of(node, tp) for node in self.nodes.values()}
@@ -274,7 +274,7 @@ class World:
         end: int = partition.log.log_end_offset
         return end
 
-    # What goes wrong
+    # Faults
 
     async def _step(self) -> None:
         kind = self.rng.choice(KINDS)

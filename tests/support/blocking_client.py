@@ -9,7 +9,7 @@ from kwire.connection import ClientConnection, ResponseReceived
 
 
 class BlockingClient:
-    """One connection; `send` and `receive` are separate for answers that come late."""
+    """One connection; `send` and `receive` are separate for delayed answers."""
 
     def __init__(
         self, host: str, port: int, client_id: str = "client", timeout_s: float = 30.0

@@ -1,4 +1,4 @@
-"""Brokers as separate processes: what all tests against a whole broker share, and `kwire serve`."""
+"""Brokers as separate processes: the common parts of all tests against a whole broker, and `kwire serve`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def end_process(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> in
 def metadata_answer(host: str, port: int, timeout_s: float = 5.0) -> bytes:
     """Return the body of the answer to a Metadata v1 request for no topics.
 
-    Errors: OSError when nobody listens or the peer closes.
+    Errors: OSError if the port refuses or the peer closes.
     """
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         return _ask_metadata(connection)

@@ -33,7 +33,7 @@ def pkcs12(issued: Issued, authority: Authority, password: str) -> bytes:
 
 
 def write_client(authority: Authority, subject: str, folder: Path, name: str) -> None:
-    """Write a client's key and certificate as each client wants them: NAME.pem, .key, .crt, and .p12 with "changeit"."""
+    """Write a client's key and certificate in each client's form: NAME.pem, .key, .crt, and .p12 with "changeit"."""
     issued = authority.issue(subject)
     Certificate(issued, folder, name)
     (folder / f"{name}.p12").write_bytes(pkcs12(issued, authority, "changeit"))

@@ -100,7 +100,7 @@ def _use(version: str, place: Path, made: dict[str, Path]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """Have a JVM end by itself, after which its archive is whole."""
+    """Let a JVM end by itself; its archive is then complete."""
     assert process is not None
     process.terminate()
     if process.wait(300) == -signal.SIGKILL:

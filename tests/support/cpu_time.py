@@ -1,9 +1,9 @@
-"""CPU time that can be compared with a bound, however slow or busy the machine is.
+"""CPU time that can be compared with a bound, even on a slow or busy machine.
 
-The same work takes different CPU time at different times: another process shares the core's caches and its units, or the
-machine is another one. So the time of work is told in seconds of the machine for which bounds are stated: it is divided by how
-much longer than there a fixed piece of work takes, just before and just after. The garbage collector rests meanwhile, because
-what it does depends on all that earlier tests have left.
+The same work takes different CPU time at different times: another process shares the core's caches and units, or the
+machine is a different one. Times are therefore given in seconds of the machine for which bounds are stated: they are
+divided by the factor by which a fixed piece of work, just before and just after, takes longer than there. The garbage
+collector is off during the measurement, because its work depends on what earlier tests have left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from struct import Struct
 
-#: What `reference_work` takes on the machine for which bounds are stated, in seconds.
+#: The time of `reference_work` on the machine for which bounds are stated, in seconds.
 REFERENCE_S = 0.0008
 
 Clock = Callable[[], float]
@@ -31,7 +31,7 @@ def reference_work() -> int:
 
 
 def slowness(clock: Clock = time.process_time) -> float:
-    """How many times longer than on the stated machine things take now; at least 1."""
+    """The factor by which work takes longer now than on the stated machine; at least 1."""
     taken = []
     for _ in range(5):
         began = clock()
@@ -77,15 +77,15 @@ class CpuTime:
         self._taken.append(seconds)
 
     def slower(self, times: float) -> None:
-        """Note that the machine was so many times slower than the stated one."""
+        """Note that the machine was slower than the stated one by this factor."""
         self._slowness = max(self._slowness, times)
 
 
 @contextmanager
 def cpu_time(clock: Clock = time.process_time) -> Iterator[CpuTime]:
-    """Time pieces of work; what it tells counts after the end of the block.
+    """Time pieces of work; the result is valid after the end of the block.
 
-    Shape: all of the block is one piece if none is timed in it. `time.thread_time` leaves other threads out.
+    Shape: the whole block is one piece if none is timed in it. `time.thread_time` excludes other threads.
     """
     found = CpuTime(clock)
     found.slower(slowness(clock))

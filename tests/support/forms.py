@@ -1,4 +1,4 @@
-"""The two forms of what the native module does (kwire/native.py), for tests that run in both or compare them."""
+"""The two forms of the natively implemented functions (kwire/native.py), for tests that run in both or compare them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = Path(native.__file__).with_name("_native.pyx")
 SOURCES = [SOURCE, *sorted(SOURCE.parent.glob("_native_*.pxi"))]
 
 NAMES = tuple(native.__annotations__)
-#: What each form gives to those who look it up.
+#: The objects of each form, by where they are looked up.
 NATIVE = {name: getattr(native, name) for name in NAMES}
 PURE = dict.fromkeys(NATIVE)
 #: The codecs that were compiled in each form.
@@ -25,7 +25,7 @@ CODECS: dict[str, dict[type, Any]] = {"native": {}, "pure": {}}
 
 
 def built() -> bool:
-    """Whether there is a native module. Errors: the test fails if there is one that cannot be used, or of other sources."""
+    """Whether there is a native module; the test fails if it cannot be used, or was built from other sources."""
     wrong = what_is_wrong(SOURCE.parent, native.source, native.error)
     if wrong and os.environ.get("KWIRE_PURE") != "1":
         pytest.fail(f"kwire._native: {wrong}: python setup.py build_ext -i")

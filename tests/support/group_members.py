@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 def command(client: str, classes: Path) -> list[str]:
-    """The program of a client; Java's is compiled into the folder when it is first asked for."""
+    """The program of a client; Java's is compiled into the folder on first use."""
     if client == RDKAFKA:
         return [sys.executable, str(REPOSITORY / "compat" / "confluent-kafka" / "members.py")]
     java = java_command(KAFKA_4, flags=(*QUICK_JVM, "-Xmx256m"))
@@ -60,11 +60,11 @@ class Member:
         self.read: list[tuple[Place, str]] = []
         #: Read and not known to be committed.
         self.open: dict[Partition, list[int]] = {}
-        #: Read, and then given up without a commit that is known to be stored: others may read it again.
+        #: Read, and then given up without a confirmed commit: others may read it again.
         self.unsure: list[Place] = []
         #: Records of partitions that it did not own, and steps over records.
         self.wrong: list[str] = []
-        #: What it has said besides records and commits, and when.
+        #: Its output other than records and commits, with times.
         self.story: list[str] = []
         self.has_left = False
 
@@ -161,7 +161,7 @@ class Host:
 
 
 class Load:
-    """A producer that goes on until it is ended, and which record it has put where."""
+    """A producer that runs until it is ended, and the position of each of its records."""
 
     def __init__(self, bootstrap: str, topics: Iterable[Partition]) -> None:
         self.producer = Producer(
@@ -199,7 +199,7 @@ class Load:
             self.producer.poll(0)
 
     def end(self) -> dict[Place, str]:
-        """Return what was acknowledged, which is everything."""
+        """Return the acknowledged records, which are all."""
         self.ending.set()
         self.thread.join()
         assert self.producer.flush(PATIENCE_S) == 0
@@ -208,7 +208,7 @@ class Load:
 
 
 def wait_until(true: Callable[[], object], what: Callable[[], object]) -> None:
-    """Ask again until it is so. Errors: AssertionError says what is there instead."""
+    """Repeat a check until it succeeds. Errors: AssertionError with the last state."""
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < deadline, what()
@@ -216,10 +216,11 @@ def wait_until(true: Callable[[], object], what: Callable[[], object]) -> None:
 
 
 def check_reading(members: Iterable[Member], acknowledged: dict[Place, str]) -> int:
-    """Assert that a group has read each acknowledged record, and again only what nobody knew to be committed; return how often.
+    """Assert that a group has read each acknowledged record, and repeated only records without a confirmed commit;
+    return the repeats.
 
-    Errors: AssertionError. A record may be read once more for each member that had read it and was killed, or lost its
-    partition, before it was told that its commit is stored.
+    Errors: AssertionError. A record may be read again for each member that had read it and was killed, or lost its
+    partition, before its commit was confirmed.
     """
     members = list(members)
     assert not [each for member in members for each in member.wrong]

@@ -280,7 +280,7 @@ class Kafka43Broker(KafkaProcess):
             "log.dirs": str(self.log_dir),
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            # The death and the return of a broker are to be noticed soon.
+            # The death and the return of a broker have to be noticed soon.
             "broker.session.timeout.ms": "1000",
             "broker.heartbeat.interval.ms": "200",
             **self.config,

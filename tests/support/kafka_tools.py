@@ -115,7 +115,7 @@ class ToolServer:
 
 
 class ToolServers:
-    """The JVMs of a test session: one for each release, which starts when it is first asked for."""
+    """The JVMs of a test session: one for each release, started on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

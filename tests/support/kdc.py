@@ -1,4 +1,4 @@
-"""A Kerberos realm of its own: MIT's KDC (Debian: krb5-kdc, krb5-admin-server) with a database in a directory."""
+"""A separate Kerberos realm: MIT's KDC (Debian: krb5-kdc, krb5-admin-server) with a database in a directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REALM = "KWIRE.TEST"
 
 
 def kdc_or_skip() -> None:
-    """Without what a KDC needs the test is skipped, or fails if CI=true."""
+    """Skip the test if the requirements of a KDC are missing, or fail if CI=true."""
     reason = why_no_kdc()
     if reason is not None:
         if os.environ.get("CI") == "true":
@@ -25,7 +25,7 @@ def kdc_or_skip() -> None:
 
 
 def why_no_kdc() -> str | None:
-    """What is missing for a KDC, or None."""
+    """The missing requirement of a KDC, or None."""
     try:
         import gssapi  # noqa: F401
     except ImportError:

@@ -102,7 +102,7 @@ class KwireCluster:
     # Asking one broker
 
     def ask(self, number: int, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
-        """A broker's answer to a request."""
+        """Return a broker's answer to a request."""
         client = WireClient(self.brokers[number].host, self.brokers[number].port, 30.0)
         try:
             answer = client.call(api, version, values)

@@ -182,7 +182,7 @@ class Replicas:
         for name, overrides in configs.items():
             edit.put_config(TOPICS, name, overrides)
         image = edit.build()
-        self.publisher._image = image  # what the settings of the logs are taken from
+        self.publisher._image = image  # the source of the logs' settings
         self.logs.load(lambda topic: self.settings(topic)[0], self.clock.now_ms())
         self.publisher._image = MetadataImage()
         self.publisher.publish(image)
@@ -226,7 +226,7 @@ class Replicas:
         )
 
     def append_unread(self, name: str, records: bytes) -> Any:
-        """Append a batch whose records nobody looks at, as with kwire.produce.validation=standard."""
+        """Append a batch without reading its records, as with kwire.produce.validation=standard."""
         return self.append(name, records, prepared=True)
 
     def context(
@@ -259,7 +259,7 @@ class Replicas:
             return handler(context, request)
         try:
             body = memoryview(bytearray(encode(request, version)))
-        except EncodeError:  # what no client can send
+        except EncodeError:  # never sent by a client
             return handler(context, request)
         answer = handler.plain(context, body, 0)
         if answer is None:

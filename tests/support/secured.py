@@ -43,7 +43,7 @@ from .certificates import write_client
 from .kafka import write_properties
 
 REAUTH_MS = 1500
-SECRET = "geheim 7,=;"  # what has to be quoted somewhere
+SECRET = "geheim 7,=;"  # needs quoting in some formats
 LISTENERS = {
     "SCRAM": "SASL_SSL",
     "PLAIN": "SASL_SSL",

@@ -27,7 +27,7 @@ class Missing:
 def services_of(**rooms: Any) -> Services:
     """Build `Services` from those that a test provides; the others fail when they are used.
 
-    Everything is allowed, and there are no ACLs, if the test provides no authorizer. Nobody has a quota.
+    Everything is allowed, and there are no ACLs, if the test provides no authorizer. There are no quotas.
     """
     missing = {each.name: Missing(each.name) for each in fields(Services)}
     plain = {

@@ -43,7 +43,7 @@ class ShareMember:
         return self.log.read_text().splitlines()
 
     def got(self) -> list[Delivery]:
-        """What it has got so far."""
+        """The records received so far."""
         return list(self._got())
 
     def _got(self) -> Iterator[Delivery]:
@@ -71,7 +71,7 @@ class ShareMember:
         return found
 
     def story(self, last: int = 30) -> str:
-        """Whether it still runs, and the last of what it has said."""
+        """Whether it still runs, and the end of its output."""
         errors = self.log.with_suffix(".errors").read_text().splitlines()
         lines = [f"{self.log.name}: status {self.process.poll()}", *self.lines()[-last:]]
         return "\n".join([*lines, *errors[-last:]])
@@ -88,7 +88,7 @@ class ShareMember:
         return self.process.wait(timeout_s)
 
     def close(self) -> None:
-        """End it, whatever its state."""
+        """Kill the process in any state."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         end_process(self.process, 20.0)

@@ -1,4 +1,4 @@
-"""Handlers that work in steps, for tests that want their answer at once."""
+"""Handlers that work in steps, for tests that want their answer immediately."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from server.turns import exhaust
 
 
 def finished(answer: Any) -> Any:
-    """What a handler, or the `finish` of a Later, comes to; a generator is run to its end."""
+    """The result of a handler, or of the `finish` of a Later; a generator is run to its end."""
     return exhaust(answer) if isinstance(answer, GeneratorType) else answer

@@ -13,7 +13,7 @@ from .cpu_time import REFERENCE_S, cpu_time
 
 
 class Machine:
-    """A clock that goes on with work only."""
+    """A clock that advances only with work."""
 
     def __init__(self, slowness: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

@@ -1,7 +1,7 @@
-"""A member of a share group that sends its requests one by one, so that a test knows what was asked and answered.
+"""A member of a share group that sends its requests one by one, so that a test knows each request and answer.
 
-It speaks to several brokers: to the group's coordinator and to the leaders of its partitions, each with a share session of
-its own, and looks for others when one of them is gone.
+It talks to several brokers: the group's coordinator and the leaders of its partitions, each with a separate share
+session, and looks for others when one of them is gone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Acquired(NamedTuple):
 
 
 class Unanswered(Exception):
-    """A broker is gone, or does not answer as one that leads: nobody knows what became of the request."""
+    """A broker is gone, or does not answer as a leader: the outcome of the request is unknown."""
 
 
 class WireShareMember:
@@ -59,7 +59,7 @@ class WireShareMember:
         self._timeout_s = timeout_s
         self._beat_at = 0.0
 
-    # Whom to ask
+    # Finding brokers
 
     def look(self) -> None:
         """Find the leaders and the coordinator. Errors: Unanswered."""
@@ -95,7 +95,7 @@ class WireShareMember:
         return True
 
     def call(self, node: int, api: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
-        """Ask a broker. Errors: Unanswered, and then the connection and its session are gone."""
+        """Send a request to a broker. Errors: Unanswered; the connection and its session are then gone."""
         try:
             client = self._connections.get(node)
             if client is None:
@@ -119,7 +119,7 @@ class WireShareMember:
         if client is not None:
             client.close()
 
-    # What members do
+    # Operations of members
 
     def heartbeat(self, *, leave: bool = False, at_once: bool = False) -> None:
         """Join or stay, if it is time. Errors: Unanswered."""
@@ -160,7 +160,7 @@ class WireShareMember:
         return sorted({self.leaders[each] for each in self.assigned if each in self.leaders})
 
     def fetch(self, node: int, max_wait_ms: int = 100, max_records: int = 100) -> list[Acquired]:
-        """Acquire records from one broker. Errors: Unanswered; what it had acquired is released then."""
+        """Acquire records from one broker. Errors: Unanswered; the acquired records are then released."""
         epoch = self.sessions.get(node, 0)
         mine = {each for each in self.assigned if self.leaders.get(each) == node}
         known = self._in_session.get(node, set()) if epoch else set()
@@ -235,7 +235,7 @@ class WireShareMember:
         self.sessions[node] = epoch + 1
 
     def lost(self, node: int) -> None:
-        """Begin anew with a broker, and look for the leaders again."""
+        """Start over with a broker, and look for the leaders again."""
         self.drop(node)
         self.leaders = {}
 
