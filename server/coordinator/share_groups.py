@@ -292,7 +292,9 @@ class ShareGroupRequests:
         }
         if failed:
             await self._runtime.turns.run(_with_failures(response, failed), group_id)
-        elif not isinstance(self._runtime.shard(partition), ErrorCode):
+            return response
+        error = self._runtime.shard(partition)
+        if not isinstance(error, ErrorCode):
             # Later requests see the new offsets.
             made = self._runtime.run(
                 partition,
@@ -300,8 +302,10 @@ class ShareGroupRequests:
                     group_id, outcomes, now_ms, token
                 ),
             )
-            if isinstance(made, Awaitable):
-                await made
+            error = await made if isinstance(made, Awaitable) else made
+        if error is not ErrorCode.NONE:
+            # The group does not know of these states: it would have others made in their place.
+            return AlterShareGroupOffsetsResponse(error_code=error, error_message=sentence(error))
         return response
 
     async def delete_offsets(self, group_id: str, names: Sequence[str]) -> OffsetsDeleted:

@@ -35,6 +35,8 @@ from kwire.messages.describe_share_group_offsets import (
 from kwire.messages.list_groups import ListGroupsRequest
 from kwire.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from server.coordinator.group.share.machine import ShareGroups
+from server.coordinator.result import Result
 from server.handlers.authorization import ResourceType
 from server.handlers.context import Features
 from server.handlers.groups import delete_groups, describe_groups, list_groups
@@ -331,6 +333,25 @@ def test_alteration_that_share_coordinators_refuse_is_answered_in_the_row() -> N
             (TOPIC, 1): ErrorCode.FENCED_STATE_EPOCH,
         }
         assert (await describe(broker)).topics == []
+
+    run(test)
+
+
+def test_alteration_that_the_group_cannot_store_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the group would have states without these offsets made later, and its members miss records."""
+
+    def not_stored(
+        groups: ShareGroups, group_id: str, outcomes: Any, now_ms: int, token: int | None = None
+    ) -> Result[ErrorCode]:
+        out: Result[ErrorCode] = Result()
+        out.reply(token, ErrorCode.NOT_COORDINATOR)
+        return out
+
+    monkeypatch.setattr(ShareGroups, "states_made", not_stored)
+
+    async def test() -> None:
+        answer = await alter(await GroupBroker().start(), topic={0: 7})
+        assert (answer.error_code, answer.responses) == (ErrorCode.NOT_COORDINATOR, [])
 
     run(test)
 
