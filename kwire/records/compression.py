@@ -128,7 +128,7 @@ def _gunzip(view: memoryview, limit: int) -> bytes:
                     raise too_large("gzip", limit)
                 whole.write(out)
                 source = member.unconsumed_tail
-                if not out and not source and not member.eof and position == len(view):
+                if not out and not source and position == len(view) and not member.eof:
                     raise CorruptRecord("gzip data is cut short")
         except zlib.error as error:
             raise CorruptRecord(f"gzip data is corrupt: {error}") from error
