@@ -154,6 +154,15 @@ def notify_manager(message: str) -> None:
         logger.warning("cannot notify the service manager at %s: %s", name, error)
 
 
+def what_failed(error: Exception) -> str:
+    """An error at the start in words, without the number of a system error."""
+    if isinstance(error, ConfigError):
+        return error.explain()
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def what_helps(error: Exception, config: BrokerConfig) -> str:
     """A hint at what to do about an error at the start, or nothing."""
     number = getattr(error, "errno", None)
@@ -268,10 +277,7 @@ async def _run(broker: Broker) -> int:
         ConfigError,
         OSError,
     ) as error:
-        said = error.explain() if isinstance(error, ConfigError) else str(error)
-        if isinstance(error, OSError) and error.strerror and not error.filename:
-            said = error.strerror  # without its number
-        logger.error("cannot start: %s%s", said, what_helps(error, broker.config))
+        logger.error("cannot start: %s%s", what_failed(error), what_helps(error, broker.config))
         return 1
     finally:
         told.cancel()

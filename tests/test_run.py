@@ -21,6 +21,7 @@ from server.run import (
     reload,
     say_ready,
     trim_memory,
+    what_failed,
     what_helps,
 )
 
@@ -47,6 +48,15 @@ def test_port_for_http_in_use_comes_with_one_for_http(tmp_path: Path) -> None:
         error = OSError(errno.EADDRINUSE, f"cannot listen on 127.0.0.1:{port}: in use")
         free = free_port_after(port)
         assert what_helps(error, config) == f"; port {free} is free: --http localhost:{free}"
+
+
+def test_system_errors_are_told_without_their_number() -> None:
+    assert (
+        what_failed(OSError(errno.EACCES, "Permission denied", "/data"))
+        == "/data: Permission denied"
+    )
+    assert what_failed(OSError(errno.EADDRINUSE, "cannot listen")) == "cannot listen"
+    assert what_failed(StoreError("damaged")) == "damaged"
 
 
 def test_zookeeper_that_is_not_there_comes_with_the_way_without(tmp_path: Path) -> None:
