@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import pytest
@@ -23,28 +26,46 @@ USERS_OWN = (
 )
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first of this run's workers to come here makes, and that all workers use."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = shared / name, shared / f"{name}.made"
+    with (shared / f"{name}.lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    # A copy, because a build leaves its traces beside the sources.
-    source = tmp_path_factory.mktemp("source")
-    copy_sources(source)
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
-    (built,) = folder.glob("kwire-*.whl")
+    def make(folder: Path) -> None:
+        # A copy, because a build leaves its traces beside the sources.
+        source = tmp_path_factory.mktemp("source")
+        copy_sources(source)
+        pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+
+    (built,) = made_once(tmp_path_factory, "wheel", make).glob("kwire-*.whl")
     return built
 
 
 @pytest.fixture(scope="session")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel; what kwire needs is borrowed from this one."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=False)
-    pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", str(wheel))
-    (ours,) = folder.glob("lib/python*/site-packages")
-    theirs = next(path for path in sys.path if path.endswith("site-packages"))
-    # Behind our own, and without the editable kwire that their .pth files would bring.
-    (ours / "borrowed.pth").write_text(theirs + "\n")
-    return folder
+
+    def make(folder: Path) -> None:
+        venv.create(folder, with_pip=False)
+        pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", str(wheel))
+        (ours,) = folder.glob("lib/python*/site-packages")
+        theirs = next(path for path in sys.path if path.endswith("site-packages"))
+        # Behind our own, and without the editable kwire that their .pth files would bring.
+        (ours / "borrowed.pth").write_text(theirs + "\n")
+
+    return made_once(tmp_path_factory, "environment", make)
 
 
 @pytest.fixture
