@@ -1,4 +1,4 @@
-"""The group coordinator as handlers use it: finds the shard, and refuses what belongs elsewhere.
+"""The group coordinator as handlers use it: finds the shard, and refuses requests for other coordinators' groups.
 
 A group belongs to the broker that leads its partition of __consumer_offsets.
 Source: GroupCoordinator.scala (validateGroupStatus), GroupCoordinatorAdapter.scala.
@@ -54,30 +54,31 @@ from .runtime import CoordinatorLog, CoordinatorRuntime
 from .share_groups import LatestOffsetsOf, ShareGroupRequests, no_latest_offsets
 from .share_persister import SharePersister
 
-#: How many characters of a client's or instance's id go into a new member id, which must fit into a
+#: The number of characters of a client's or instance's id that a new member id includes. The whole id must fit into a
 #: string of the protocol (32767 bytes).
 MEMBER_ID_PREFIX = 8000
 
-#: How many protocols (assignors) a member may name. Clients name a handful; each is looked at with every rebalance.
+#: The maximum number of protocols (assignors) of a member. Clients name a handful, and each rebalance examines all of
+#: them.
 MOST_PROTOCOLS = 1000
 
 
 class FetchedGroup(NamedTuple):
-    """What OffsetFetch found in one group: an error, or rows by topic."""
+    """The result of OffsetFetch for one group: an error, or rows by topic."""
 
     error: ErrorCode
     topics: list[tuple[str, list[FetchedOffset]]]
 
 
 class WaitingJoin(NamedTuple):
-    """A JoinGroup that is answered later; `abandon` is called if its connection ends before."""
+    """A JoinGroup that is answered later; `abandon` is called if its connection ends first."""
 
     answer: Awaitable[JoinGroupResponse]
     abandon: Callable[[], None]
 
 
 def random_uuid() -> str:
-    """A random UUID as text. `uuid` would load a C library and `platform` for the same."""
+    """A random UUID as text. The module `uuid` would load a C library, and `platform`, for the same result."""
     made = bytearray(os.urandom(16))
     made[6] = made[6] & 0x0F | 0x40
     made[8] = made[8] & 0x3F | 0x80
@@ -88,8 +89,8 @@ def random_uuid() -> str:
 class GroupCoordinator:
     """All groups that this broker coordinates.
 
-    Shape: each operation returns its answer, or an awaitable of it if it has to wait.
-    `offsets_topic_partitions` is the topic's real count once it exists; the broker sets it.
+    Shape: each operation returns its answer, or an awaitable of the answer if the operation has to wait. The broker
+    sets `offsets_topic_partitions` to the topic's real count once the topic exists.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class GroupCoordinator:
     # Called by the broker
 
     def lead(self, partition: int, leader_epoch: int) -> None:
-        """Start to coordinate the groups of a partition of __consumer_offsets."""
+        """Start coordinating the groups of a partition of __consumer_offsets."""
         self.runtime.lead(partition, leader_epoch)
 
     def resign(self, partition: int) -> None:
@@ -134,7 +135,7 @@ class GroupCoordinator:
         self.runtime.resign(partition)
 
     def reconfigure(self, config: GroupConfig) -> None:
-        """Apply changed settings; waiting requests keep the timeouts they started with."""
+        """Apply changed settings; waiting requests keep their original timeouts."""
         self.config = config
         self.broker_settings = GroupSettings.by_kind(config)
         for _, shard in self.runtime.active():
@@ -147,7 +148,7 @@ class GroupCoordinator:
     ) -> None:
         """Remove the offsets of all groups for deleted partitions, in turns.
 
-        Shape: `exists` says of a partition that it has been made again meanwhile, and is left alone.
+        Shape: `exists` says whether a partition has been created again since then; its offsets are kept.
         """
         self.runtime.turns.start(self._remove_offsets(list(tps), exists), "deleted partitions")
 
@@ -177,17 +178,16 @@ class GroupCoordinator:
         self.share.close()
         self.runtime.close()
 
-    # Where a group is
+    # The place of a group
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of __consumer_offsets that a group belongs to."""
         return partition_for(group_id, self.offsets_topic_partitions)
 
     def find(self, group_id: str, may_be_empty: bool = False) -> tuple[int, ErrorCode | GroupShard]:
-        """Return a group's partition and its shard, or why it cannot be served.
+        """Return a group's partition and its shard, or an error if the group cannot be served.
 
-        Errors: INVALID_GROUP_ID for "" if the API coordinates members and does not only store
-        offsets.
+        Errors: INVALID_GROUP_ID for "", unless `may_be_empty`: APIs that only store offsets accept "".
         """
         if not group_id and not may_be_empty:
             return -1, ErrorCode.INVALID_GROUP_ID
@@ -206,7 +206,7 @@ class GroupCoordinator:
         can_skip_assignment: bool,
         may_describe: Callable[[str], bool],
     ) -> JoinGroupResponse | WaitingJoin:
-        """Take a member in; see `Joining` for what depends on the version."""
+        """Add a member; see `Joining` for the differences between versions."""
         if len(request.protocols) > MOST_PROTOCOLS:
             return join_error(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         partition, shard = self.find(request.group_id)
@@ -216,7 +216,7 @@ class GroupCoordinator:
         new_member_id = (
             "" if request.member_id else f"{prefix[:MEMBER_ID_PREFIX]}-{self.new_uuid()}"
         )
-        # A protocol that is named twice counts once.
+        # A protocol that is named twice counts only once.
         protocols = list({row.name: row.metadata for row in request.protocols}.items())
 
         token = -1
@@ -258,8 +258,8 @@ class GroupCoordinator:
         """Give a member its assignment."""
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
-            # A rebalance in progress was lost with the previous coordinator. Older clients do not
-            # expect a loading error here, and have to join again anyway.
+            # The previous coordinator's rebalance in progress is lost. Older clients do not expect a loading error
+            # here, and have to join again anyway.
             loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return sync_error(ErrorCode.REBALANCE_IN_PROGRESS if loading else shard)
         return self.runtime.run(
@@ -312,7 +312,7 @@ class GroupCoordinator:
         )
 
     def remember_topic(self, name: str) -> None:
-        """Compute a topic's hash before the request that needs those of all its topics together."""
+        """Compute a topic's hash in advance, for a later request that needs the hashes of all its topics."""
         self.metadata.hashes.of_topic(name, self.image())
 
     def new_member_id(self) -> str:
@@ -322,7 +322,7 @@ class GroupCoordinator:
         return "A" + text[1:] if text.startswith("-") else text
 
     def group_settings(self, group_id: str, kind: str) -> GroupSettings:
-        """The settings of a group of a kind: its own, or those of the broker."""
+        """The settings of a group of a kind: its own, or else those of the broker."""
         return self.settings_of(group_id, kind) or self.broker_settings[kind]
 
     def describe_consumer_group(
@@ -347,7 +347,7 @@ class GroupCoordinator:
         leader_epoch: int,
         effect: AssignTarget | ResolveRegexes | InitializeStates,
     ) -> None:
-        """Do in turns what would take a group's operation too long, and hand the result to its shard."""
+        """Do the work in turns that is too long for a group's operation, and pass the result to its shard."""
         if isinstance(effect, InitializeStates):
             self.share.initialize(partition, effect)
             return
@@ -393,7 +393,7 @@ class GroupCoordinator:
     def hand_over(
         self, partition: int, operation: Callable[[GroupShard, int], Result[Any]]
     ) -> None:
-        """Run an operation that nobody waits for, unless another broker coordinates the partition now."""
+        """Run an operation without a waiting request, unless another broker now coordinates the partition."""
         if not isinstance(self.runtime.shard(partition), ErrorCode):
             self.runtime.start(partition, operation)
 
@@ -405,7 +405,7 @@ class GroupCoordinator:
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
         version: int = -1,
     ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-        """Store offsets of partitions that the caller knows to exist."""
+        """Store offsets for partitions that the caller has found to exist."""
         partition, shard = self.find(request.group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return commit_error(request, shard)
@@ -417,7 +417,7 @@ class GroupCoordinator:
         )
 
     def ensure_group(self, group_id: str) -> ErrorCode:
-        """Make a group that is not known, which Apache Kafka 3.9 does before it verifies a transaction.
+        """Create an unknown group, as Apache Kafka 3.9 does before it verifies a transaction.
 
         Errors: those of find and of GroupMemory.
         """
@@ -432,7 +432,7 @@ class GroupCoordinator:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-        """Store offsets in a transaction, which the caller has verified."""
+        """Store offsets in a transaction that the caller has verified."""
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return transactional_commit_error(request, shard)
@@ -459,7 +459,7 @@ class GroupCoordinator:
         return FetchedGroup(ErrorCode.NONE, shard.fetch_offsets(group_id, topics, require_stable))
 
     def committed_partitions(self, group_id: str) -> list[tuple[str, list[int]]]:
-        """Return the partitions, by topic, of which a group has offsets; none if it cannot be asked here."""
+        """Return the partitions, by topic, for which a group has offsets; none if the group is not available here."""
         _, shard = self.find(group_id, may_be_empty=True)
         return [] if isinstance(shard, ErrorCode) else shard.committed_partitions(group_id)
 
@@ -504,7 +504,7 @@ class GroupCoordinator:
     ) -> Generator[None, None, tuple[ErrorCode, list[ListedGroup]]]:
         """List groups in steps, of all states or types if none is given; names are not case-sensitive.
 
-        Errors: COORDINATOR_LOAD_IN_PROGRESS, with the groups that are ready.
+        Errors: COORDINATOR_LOAD_IN_PROGRESS, together with the groups that are loaded.
         """
         wanted_states = {state.lower() for state in states}
         wanted_types = {name.lower() for name in types}

@@ -1,7 +1,7 @@
-"""Sends requests of coordinators and leaders to other brokers, one in flight to each broker.
+"""Sends requests of coordinators and leaders to other brokers, at most one at a time to each broker.
 
-What arrives while a request is in flight is sent together in the next one. There is no retry here:
-the caller is told of the failure, and then knows whom to ask.
+Items that arrive while a request is in flight are sent together in the next one. This module does not retry: the caller
+learns of the failure and then decides which broker to ask.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Sends a request message in a version to a broker, and returns its response. Errors: OSError.
+#: Sends a request message in the given version to a broker, and returns its response. Errors: OSError.
 Send = Callable[[int, Any, int], Awaitable[Any]]
 
 
 class InterBrokerSender(Generic[T]):
     """A queue for each broker of the items to be sent to it.
 
-    Shape: `send(broker_id, items)` returns when the items were answered; `failed(items)` is called
-    if they were not: after an OSError, or when the broker is gone.
+    Shape: `send(broker_id, items)` returns when the items are answered. `failed(items)` is called otherwise: after an
+    OSError, or when the broker is gone.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class InterBrokerSender(Generic[T]):
             self._tasks[broker_id] = asyncio.get_running_loop().create_task(self._run(broker_id))
 
     def keep(self, broker_ids: Container[int]) -> None:
-        """Fail the items for brokers that are gone, rather than wait for an answer."""
+        """Fail the items for brokers that are gone, instead of waiting for an answer."""
         for broker_id in [each for each in self._tasks if each not in broker_ids]:
             self._tasks.pop(broker_id).cancel()
             lost = self._sent.pop(broker_id, []) + self._waiting.pop(broker_id, [])
@@ -50,7 +50,7 @@ class InterBrokerSender(Generic[T]):
                 self._failed(lost)
 
     def close(self) -> None:
-        """Give up everything."""
+        """Stop sending, and drop all items."""
         self.keep(())
 
     async def _run(self, broker_id: int) -> None:
@@ -62,7 +62,7 @@ class InterBrokerSender(Generic[T]):
             except Exception as caught:  # noqa: BLE001 - a task's root; nobody may wait for ever
                 error = caught
             if self._tasks.get(broker_id) is not asyncio.current_task():
-                return  # closed in the meantime; every caller has been told
+                return  # closed in the meantime; every caller has its failure
             self._sent.pop(broker_id, None)
             if isinstance(error, OSError):
                 logger.debug("cannot reach broker %d: %s", broker_id, error)

@@ -65,7 +65,7 @@ class InternalTopicLog:
 
 
 def verified_body(batch: RecordBatch) -> bytes:
-    """The records of a batch whose checksum is right. Errors: WireError."""
+    """The records of a batch, after its checksum is verified. Errors: WireError."""
     batch.verify_crc()
     return batch.body()
 

@@ -1,4 +1,4 @@
-"""Where partitions end for consumers, asked of their leaders. Source: NetworkPartitionMetadataClient."""
+"""Asks partition leaders for the end offset that consumers see. Source: NetworkPartitionMetadataClient."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ VERSION = 7
 LATEST_FOR_CONSUMERS = OffsetQuery(LATEST, -1, CONSUMER, read_committed=False)
 
 Send = Callable[[int, object, int], Awaitable[object]]
-"""Sends a request of a version to a broker. Errors: OSError."""
+"""Sends a request in the given version to a broker. Errors: OSError."""
 
 
 class LatestOffsets:
-    """Asks this broker's partitions, and other brokers for theirs. Shape: `send` is None if there never are others."""
+    """Reads the offsets of this broker's partitions, and asks other brokers for theirs.
+
+    Shape: `send` is None if there are never other brokers.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class LatestOffsets:
     async def __call__(
         self, tps: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | ErrorCode]:
-        """Return the offset after the last record that consumers see, or why it is not known.
+        """Return the offset after the last record that consumers see, or an error if it is not known.
 
         Errors: those of fetch_offset; LEADER_NOT_AVAILABLE.
         """

@@ -1,9 +1,9 @@
-"""Has the markers that end transactions written by the leaders of the partitions.
+"""Asks partition leaders to write the markers that end transactions.
 
-Markers for partitions led here are written at once; those for other leaders are sent to them by
-WriteTxnMarkers, with the markers of many transactions in one request. Failures are reported to the
-shard that asked, which asks again a moment later, when another broker may lead. Source:
-TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
+Markers for partitions led here are written immediately. Markers for other leaders are sent with WriteTxnMarkers, which
+combines the markers of many transactions in one request. Failures are reported to the shard that sent the markers; it
+tries again a moment later, when another broker may lead.
+Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Written = Callable[[Outcomes], None]
 
 
 class Entry(NamedTuple):
-    """The markers for those partitions of one transaction that one broker leads."""
+    """The markers of one transaction for the partitions that one broker leads."""
 
     markers: Markers
     written: Written
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 class MarkerChannels:
     """The MarkerSender of a broker in a cluster.
 
-    Shape: a marker in flight is not sent again, however often it is asked for.
+    Shape: a marker in flight is not sent again, even if it is requested again.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class MarkerChannels:
 
 
 def key_of(markers: Markers, tp: TopicPartition) -> Key:
-    """What identifies a marker."""
+    """The key that identifies a marker."""
     return (
         markers.producer_id,
         markers.producer_epoch,
@@ -151,8 +151,8 @@ def request_for(batch: list[Markers]) -> WriteTxnMarkersRequest:
 def outcomes_of(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
     """The outcome for each partition, by producer id, with the errors of MarkerSender.send.
 
-    Shape: a broker that does not know a partition only says that it does not lead it; the image
-    says which partitions exist. A partition in a format without transactions needs no marker.
+    Shape: a broker that does not know a partition answers only that it is not the leader; the image says which
+    partitions exist. A partition in a format without transactions needs no marker.
     """
     found = {}
     for row in response.markers:

@@ -1,8 +1,8 @@
 """Verifies a partition with the coordinator of the transactional id, on any broker (KIP-890).
 
-Source: AddPartitionsToTxnManager. A request can hold each transactional id only once, so Apache
-Kafka answers one of two concurrent questions of a producer with NETWORK_EXCEPTION; here they are
-sent together.
+A request can contain each transactional id only once, so Apache Kafka answers one of two concurrent questions of a
+producer with NETWORK_EXCEPTION; kwire sends both in one request.
+Source: AddPartitionsToTxnManager.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from .inter_broker_sender import InterBrokerSender, Send
 from .transaction.records import by_topic
 from .transaction_coordinator import TransactionCoordinator
 
-#: The first version that tells a partition that was not added (TRANSACTION_ABORTABLE) from a wrong
-#: state.
+#: The first version that distinguishes a partition that was not added (TRANSACTION_ABORTABLE) from a wrong state.
 ADD_PARTITIONS_VERSION = 5
 
 #: Transactional id, producer id and epoch.
@@ -35,7 +34,7 @@ Producer = tuple[str, int, int]
 
 
 class Question(NamedTuple):
-    """Whether a partition is part of a producer's open transaction."""
+    """The question whether a partition is part of a producer's open transaction."""
 
     producer: Producer
     tp: TopicPartition
@@ -43,7 +42,7 @@ class Question(NamedTuple):
 
 
 class PartitionVerifier:
-    """Verifies partitions for a broker in a cluster; a local coordinator is called directly."""
+    """Verifies partitions for a broker in a cluster; calls a local coordinator directly."""
 
     def __init__(
         self,
@@ -63,8 +62,8 @@ class PartitionVerifier:
     ) -> ErrorCode | Awaitable[ErrorCode]:
         """Check whether a partition is part of an open transaction.
 
-        Errors: those of TransactionShard.verify and of finding it; COORDINATOR_NOT_AVAILABLE;
-        NETWORK_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION if the coordinator does not know it yet.
+        Errors: those of TransactionShard.verify and of the search for its coordinator; COORDINATOR_NOT_AVAILABLE;
+        NETWORK_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION if the coordinator does not know the partition yet.
         """
         image = self._metadata()
         row = image.partition(
@@ -95,7 +94,7 @@ class PartitionVerifier:
             found = answers_of(response)
             otherwise = ErrorCode(response.error_code) or ErrorCode.UNKNOWN_SERVER_ERROR
             if otherwise is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                otherwise = ErrorCode.INVALID_TXN_STATE  # that is not the client's fault
+                otherwise = ErrorCode.INVALID_TXN_STATE  # not the client's fault
             for question in asked:
                 answer(question, found.get((question.producer[0], question.tp), otherwise))
 
@@ -105,13 +104,13 @@ class PartitionVerifier:
 
 
 def answer(question: Question, error: ErrorCode) -> None:
-    """Answer a question, unless it was answered or nobody waits any longer."""
+    """Answer a question, unless it was already answered or the caller stopped waiting."""
     if not question.answer.done():
         question.answer.set_result(error)
 
 
 def rounds(questions: list[Question]) -> Iterator[list[Question]]:
-    """Divide questions, in order, so that each round has one producer for each transactional id."""
+    """Split questions, in order, into rounds with one producer per transactional id."""
     while questions:
         producers: dict[str, Producer] = {}
         now: list[Question] = []

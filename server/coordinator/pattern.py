@@ -1,7 +1,7 @@
-"""Regular expressions of clients, by RE2, as in Apache Kafka (KIP-1152).
+"""Regular expressions of clients, matched by RE2 as in Apache Kafka (KIP-1152).
 
-Python's own engine backtracks and may need exponential time, which a client must not be able to
-cause. RE2 needs time in proportion to the expression and the text. It is imported on first use.
+Python's own engine backtracks and may need exponential time, which no client may cause. RE2 needs time in proportion to
+the expression and the text. RE2 is imported on first use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 
 MAX_MEMORY = 1 << 20
-"""Bytes that an expression and its automaton may take; it also bounds the time to compile it."""
+"""The maximum size of an expression and its automaton; also bounds the time to compile it. Unit: bytes."""
 
 
 class InvalidPattern(ValueError):
@@ -39,7 +39,7 @@ class Pattern:
 
     @property
     def size(self) -> int:
-        """Steps that a character of a text takes at most."""
+        """The maximum number of steps per character of a text."""
         return int(self._compiled.programsize)
 
     def matches(self, text: str) -> bool:
@@ -70,6 +70,6 @@ def match_in_steps(
 
 
 def matching(pattern: str, texts: Sequence[str]) -> list[bool]:
-    """Whether the expression matches each of the texts; for a worker process."""
+    """Whether the expression matches each text; for a worker process."""
     compiled = Pattern(pattern)
     return [compiled.matches(text) for text in texts]

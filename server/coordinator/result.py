@@ -1,9 +1,9 @@
-"""The result of an operation of a coordinator's machine: records, replies, timers, effects.
+"""The result of a coordinator machine's operation: records, replies, timers, effects.
 
-An operation may change soft state (who is waiting, when a member was last alive). The state in the
-internal topic changes only in `replay`, after the records were committed. A request is identified
-by a token, so that a machine can answer at once, later, or also other requests than the current
-one, without holding anything of the event loop.
+An operation may change soft state (which requests wait, when a member last sent a heartbeat). The state in the internal
+topic changes only in `replay`, after the records are committed. A token identifies each request, so a machine can
+answer immediately or later, and can also answer other requests than the current one, without references to the event
+loop.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Reply = tuple[int, Any]
 class Result(Generic[T]):
     """The actions that follow one operation, whose own request is answered with a T.
 
-    Shape: `replies` are sent at once. `records` are one batch; when it is committed the runtime
-    replays them and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds the
-    replies that waited for it; if it failed, `completed(ticket, error, now_ms)` without a replay.
-    `producer` is the (id, epoch) of a transactional batch. `effects` are actions outside this log,
-    and come last; their type is a matter of the machine and its coordinator.
+    Shape: `replies` are sent immediately. `records` form one batch. When it is committed, the runtime replays the
+    records and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds the replies that waited for
+    the batch. If the batch fails, the runtime calls `completed(ticket, error, now_ms)` without a replay. `producer` is
+    the (id, epoch) of a transactional batch. `effects` are actions outside this log, and come last; the machine and its
+    coordinator agree on their type.
     """
 
     __slots__ = ("cancelled", "effects", "producer", "records", "replies", "ticket", "timers")
@@ -52,10 +52,9 @@ class Result(Generic[T]):
         self.effects: list[Any] = []
 
     def reply(self, token: int | None, value: T) -> None:
-        """Answer a request; a token of None stands for a request that nobody waits for.
+        """Answer a request; a token of None means that no request waits.
 
-        Shape: to answer other requests than the operation's own, perhaps of other types, use a
-        `Result[Any]`.
+        Shape: to answer other requests than the operation's own, perhaps with other types, use a `Result[Any]`.
         """
         if token is not None:
             self.replies.append((token, value))
@@ -67,10 +66,9 @@ class Result(Generic[T]):
     def write(
         self, records: list[Any], ticket: Any, producer: tuple[int, int] | None = None
     ) -> None:
-        """Ask for records to be appended as one batch.
+        """Request that records be appended as one batch.
 
-        Errors: RuntimeError if this operation has already written, since one operation is one
-        batch.
+        Errors: RuntimeError if this operation has already written, since one operation is one batch.
         """
         if self.ticket is not None:
             raise RuntimeError(f"{ticket} after {self.ticket} in one operation")

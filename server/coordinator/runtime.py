@@ -1,9 +1,8 @@
-"""Runs coordinators' machines: the only place in this folder with a loop, a clock and a log.
+"""Runs coordinators' machines: the only module in this folder with a loop, a clock and a log.
 
-There is one shard for each partition of the internal topic that this broker leads. An operation's
-records are appended as one batch; when the log says that the batch is committed they are replayed,
-in log order, and the operation continues (`completed`). Timers of all shards share one
-`call_later`.
+Each partition of the internal topic that this broker leads has one shard. An operation's records are appended as one
+batch. When the log reports the batch as committed, the records are replayed in log order, and the operation continues
+(`completed`). The timers of all shards share one `call_later`.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from .result import Result, Timer
 log = logging.getLogger(__name__)
 
 LOAD_STEP = 64
-"""How many records are loaded in one step."""
+"""The number of records that are loaded in one step."""
 CLOCK_JUMP_MS = 1_000
-"""How far the wall clock must move against the monotonic one to count as having been set."""
+"""The minimum shift between the wall clock and the monotonic clock that counts as setting the clock."""
 
 HEAP_TIMERS = 1_000
-"""How many timers there may be before those that are not valid any more are looked for."""
+"""The number of timers after which invalid timers are removed."""
 
 WRITE_DUE = "write_due"
 
 #: The format whose records are compressed together.
 MAGIC_2 = 2
 
-#: The times of so many loads are remembered.
+#: The number of load times that are kept.
 LOAD_TIMES = 64
 
 
@@ -53,21 +52,21 @@ class CoordinatorLog(Protocol):
     def append(self, partition: int, batch: bytes, now_ms: int) -> Awaitable[ErrorCode] | ErrorCode:
         """Append one batch as leader.
 
-        Shape: the result comes when the batch is committed, or can never be. It has no timeout of
-        its own, and NONE comes in log order. An ErrorCode instead of an awaitable, or a future that
-        is done, costs least.
+        Shape: the result is available once the batch is committed, or can never be committed. There is no timeout, and
+        NONE arrives in log order. An ErrorCode instead of an awaitable, or a future that is done, is the cheapest
+        result.
         """
         ...
 
     def read_all(self, partition: int) -> Iterator[memoryview]:
         """Yield the stored batches, some at a time, from the log's start to its end.
 
-        Shape: the end is the log's end when it is reached, not the end when reading began.
+        Shape: batches that are appended during the reading are included.
         """
         ...
 
     def inflated(self, batch: RecordBatch) -> Awaitable[bytes]:
-        """Verify a stored batch that is compressed and return its records as `RecordBatch.body` does, off the loop.
+        """Verify a compressed stored batch and return its records as `RecordBatch.body` does, off the loop.
 
         Errors: WireError.
         """
@@ -101,7 +100,7 @@ T = TypeVar("T")
 
 
 class SlotState(Enum):
-    """LOADING: its log is being read. ACTIVE: it serves. CLOSED: another broker leads it now."""
+    """LOADING: its log is being read. ACTIVE: it serves requests. CLOSED: another broker now leads the partition."""
 
     LOADING = 1
     ACTIVE = 2
@@ -110,7 +109,7 @@ class SlotState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A batch being written, or the marker of a transaction that waits behind one."""
+    """A batch being written, or a transaction's marker that waits behind one."""
 
     records: list[Any]
     ticket: Any
@@ -142,9 +141,9 @@ class Slot(Generic[S]):
 class CoordinatorRuntime(Generic[S]):
     """Owns the shards of one internal topic.
 
-    Shape: `make_shard(partition)` returns an empty machine; `write_timeout_ms()` is how long a
-    request waits for its write to be committed. `perform(partition, leader_epoch, effect)` does
-    what a Result asks for outside the log. For use on one event loop.
+    Shape: `make_shard(partition)` returns an empty machine; `write_timeout_ms()` is how long a request waits until its
+    write is committed. `perform(partition, leader_epoch, effect)` carries out a Result's effects outside the log. For
+    use on one event loop.
     """
 
     def __init__(
@@ -166,9 +165,9 @@ class CoordinatorRuntime(Generic[S]):
         self.write_timeout_ms = write_timeout_ms
         self.perform = perform
         self.slots: dict[int, Slot[S]] = {}
-        #: How long the latest partitions took to load.
+        #: The times that the latest partitions took to load.
         self.load_times_ms: deque[int] = deque(maxlen=LOAD_TIMES)
-        #: Held by who has the records of a compressed batch in memory.
+        #: Held by the load that has the records of a compressed batch in memory.
         self.inflating = asyncio.Lock()
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.last_token = 0
@@ -180,7 +179,7 @@ class CoordinatorRuntime(Generic[S]):
         self.handle_at_ms = 0
         self.clock_offset_ms = clock.now_ms() - clock.monotonic_ms()
 
-    # Which partitions
+    # Leadership of partitions
 
     def lead(self, partition: int, leader_epoch: int) -> None:
         """Start to load a partition that this broker now leads."""
@@ -194,7 +193,7 @@ class CoordinatorRuntime(Generic[S]):
         slot.loading = asyncio.get_running_loop().create_task(self.load(slot))
 
     def resign(self, partition: int) -> None:
-        """Give up a partition: requests that wait there are told to look elsewhere."""
+        """Give up a partition; its waiting requests are refused, so that clients look for the new coordinator."""
         slot = self.slots.pop(partition, None)
         if slot is None:
             return
@@ -214,7 +213,7 @@ class CoordinatorRuntime(Generic[S]):
             log.debug("%s-%d: no longer its coordinator", self.topic, partition)
 
     def unload(self, slot: Slot[S], now_ms: int) -> Steps[None]:
-        """Forget what a partition's machine holds, and answer who waits there, in steps."""
+        """Release the state of a partition's machine, and answer its waiting requests, in steps."""
         for result in slot.shard.unload(now_ms):
             self.reply(result)
             yield
@@ -232,15 +231,15 @@ class CoordinatorRuntime(Generic[S]):
         return slot.shard
 
     def is_loading(self) -> bool:
-        """Whether some partition is still being loaded."""
+        """Whether any partition is still being loaded."""
         return any(slot.state is SlotState.LOADING for slot in self.slots.values())
 
     def active(self) -> list[tuple[int, S]]:
-        """The partitions that are ready, with their machines."""
+        """The partitions that are loaded, with their machines."""
         return [(p, s.shard) for p, s in self.slots.items() if s.state is SlotState.ACTIVE]
 
     async def wait_until_loaded(self) -> None:
-        """Wait for all loading that has begun."""
+        """Wait for all loads in progress."""
         tasks = [slot.loading for slot in self.slots.values() if slot.loading is not None]
         if tasks:
             await asyncio.wait(tasks)
@@ -259,9 +258,9 @@ class CoordinatorRuntime(Generic[S]):
     def run(
         self, partition: int, operation: Callable[[S, int, int], Result[T]]
     ) -> T | asyncio.Future[T]:
-        """Call `operation(shard, token, now_ms)` on a partition that is ready.
+        """Call `operation(shard, token, now_ms)` on a loaded partition.
 
-        Shape: the answer itself if it is ready at once, otherwise a future of it.
+        Shape: the answer itself if it is available immediately, otherwise a future of it.
         """
         slot = self.slots[partition]
         now_ms = self.now_ms()
@@ -285,7 +284,7 @@ class CoordinatorRuntime(Generic[S]):
         return answer
 
     def start(self, partition: int, operation: Callable[[S, int], Result[Any]]) -> None:
-        """Call an operation that nobody waits for."""
+        """Call an operation without a waiting request."""
         slot = self.slots[partition]
         now_ms = self.now_ms()
         self.apply(slot, operation(slot.shard, now_ms), now_ms)
@@ -294,13 +293,13 @@ class CoordinatorRuntime(Generic[S]):
         """Apply a marker that is committed in a partition's log."""
         slot = self.slots.get(partition)
         if slot is None or slot.state is not SlotState.ACTIVE:
-            return  # loading reads it, now or later
+            return  # loading reads the marker, now or later
         write = Write([], None, producer_id, 0, ErrorCode.NONE, marker=committed)
         slot.in_flight.append(write)
         self.drain(slot)
 
     def apply(self, slot: Slot[S], result: Result[Any], now_ms: int) -> None:
-        """Carry out what an operation's result asks for."""
+        """Carry out the actions of an operation's result."""
         if result.replies:
             self.reply(result)
         for name in result.cancelled:
@@ -317,7 +316,7 @@ class CoordinatorRuntime(Generic[S]):
         for token, value in result.replies:
             future = self.waiting.pop(token, None)
             if future is None:
-                # Either of the current operation, or for a request that was answered before.
+                # For the current operation, or for a request that was already answered.
                 self.answers[token] = value
             elif not future.done():
                 future.set_result(value)
@@ -343,7 +342,7 @@ class CoordinatorRuntime(Generic[S]):
         try:
             for record in result.records:
                 builder.append(now_ms, *encode(record))
-        except EncodeError as error:  # as a failed write, so that nothing waits for it
+        except EncodeError as error:  # as a failed write, so that no request waits for it
             self.lines.log(
                 logging.ERROR,
                 EncodeError,
@@ -366,7 +365,7 @@ class CoordinatorRuntime(Generic[S]):
             self.settle(slot, write, future)
         else:
             future.add_done_callback(lambda done: self.settle(slot, write, done))
-            if (WRITE_DUE, ()) not in slot.timers:  # else it is set anew for this one when it fires
+            if (WRITE_DUE, ()) not in slot.timers:  # otherwise set again when it fires
                 self.set_timer(slot, Timer(WRITE_DUE, (), due_ms), now_ms)
 
     def settle(self, slot: Slot[S], write: Write, future: asyncio.Future[ErrorCode]) -> None:
@@ -379,12 +378,12 @@ class CoordinatorRuntime(Generic[S]):
         else:
             write.outcome = future.result()
             if write.outcome is ErrorCode.REQUEST_TIMED_OUT:
-                # A log that gives up says so only once: nothing may wait for a second answer.
+                # A log that gives up says so only once, so nothing may wait for a second answer.
                 write.outcome = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         self.drain(slot)
 
     def drain(self, slot: Slot[S]) -> None:
-        """Continue after those writes whose outcome, and that of all earlier ones, is known."""
+        """Continue after writes whose outcome is known, as are the outcomes of all earlier writes."""
         in_flight = slot.in_flight
         while in_flight and in_flight[0].outcome is not None:
             write = in_flight.popleft()
@@ -401,7 +400,7 @@ class CoordinatorRuntime(Generic[S]):
             self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
 
     def time_out_writes(self, slot: Slot[S], now_ms: int) -> None:
-        """Answer requests whose write takes too long; the write itself continues."""
+        """Answer requests whose write takes too long; the writes continue."""
         for write in list(slot.in_flight):
             if write.due_ms > now_ms:
                 self.set_timer(slot, Timer(WRITE_DUE, (), write.due_ms), now_ms)
@@ -424,8 +423,8 @@ class CoordinatorRuntime(Generic[S]):
                     slot.position += 1
                     await self.load_batch(slot, batch)
         except Exception:
-            # As in Apache Kafka: what could be read is served, so that the groups of this partition
-            # are not shut out for good.
+            # As in Apache Kafka, the records that could be read are served, so that the groups of this partition do not
+            # stay unavailable.
             log.exception("%s-%d: the rest could not be read", self.topic, slot.partition)
         await self.turns.pause(self.topic)
         slot.loading = None
@@ -446,7 +445,7 @@ class CoordinatorRuntime(Generic[S]):
         )
 
     async def load_batch(self, slot: Slot[S], batch: RecordBatch) -> None:
-        """Replay a stored batch in steps; one that is compressed is inflated off the loop, one at a time."""
+        """Replay a stored batch in steps; compressed batches are inflated off the loop, one at a time."""
         header = batch.header
         try:
             if header.codec and header.magic == MAGIC_2:
@@ -501,8 +500,7 @@ class CoordinatorRuntime(Generic[S]):
     def now_ms(self) -> int:
         """The machines' time: that of the wall clock.
 
-        When the clock is set, all deadlines are moved with it, so that nothing is early or late
-        because of it.
+        When the clock is set, all deadlines are shifted with it, so that no timer fires early or late.
         """
         now_ms = self.clock.now_ms()
         jump_ms = now_ms - self.clock.monotonic_ms() - self.clock_offset_ms
@@ -527,7 +525,7 @@ class CoordinatorRuntime(Generic[S]):
         self.schedule(now_ms)
 
     def drop_old_timers(self) -> None:
-        """Forget the timers that were replaced or cancelled; they would stay until they are due."""
+        """Drop the timers that were replaced or cancelled; otherwise they would stay until they are due."""
         self.heap = [
             each
             for each in self.heap
@@ -537,7 +535,7 @@ class CoordinatorRuntime(Generic[S]):
         self.heap_limit = max(HEAP_TIMERS, 2 * len(self.heap))
 
     def schedule(self, now_ms: int) -> None:
-        """Make the loop call back when the first timer is due."""
+        """Schedule a callback of the loop for when the first timer is due."""
         if not self.heap:
             return
         at_ms = self.heap[0][0]
@@ -571,6 +569,6 @@ class CoordinatorRuntime(Generic[S]):
                     self.time_out_writes(slot, now_ms)
                 else:
                     self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
-            except Exception:  # the failure of one must not stop the others
+            except Exception:  # one failure must not stop the others
                 log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
         self.schedule(now_ms)

@@ -1,4 +1,4 @@
-"""The transaction coordinator for handlers: finds the shard, and refuses what belongs elsewhere.
+"""The transaction coordinator as handlers use it: finds the shard, and refuses requests for other coordinators' ids.
 
 A transactional id belongs to the broker that leads its partition of __transaction_state.
 Source: TransactionCoordinator.scala, TransactionStateManager.scala.
@@ -59,7 +59,7 @@ class Described(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Transactional ids to be listed, and the pattern that they still have to match."""
+    """Transactional ids to be listed, and the pattern that they have yet to match."""
 
     error: ErrorCode
     rows: list[Described]
@@ -69,8 +69,8 @@ class Listed(NamedTuple):
 class TransactionCoordinator:
     """All transactional ids that this broker coordinates.
 
-    Shape: each operation returns its answer, or an awaitable of it if it has to wait.
-    `state_topic_partitions` is the topic's real count once it exists; the broker sets it.
+    Shape: each operation returns its answer, or an awaitable of the answer if the operation has to wait. The broker
+    sets `state_topic_partitions` to the topic's real count once the topic exists.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TransactionCoordinator:
     # Called by the broker
 
     def lead(self, partition: int, leader_epoch: int) -> None:
-        """Start to coordinate the ids of a partition of __transaction_state."""
+        """Start coordinating the ids of a partition of __transaction_state."""
         self.runtime.lead(partition, leader_epoch)
 
     def resign(self, partition: int) -> None:
@@ -120,14 +120,14 @@ class TransactionCoordinator:
             task.cancel()
         self.runtime.close()
 
-    # Where an id is
+    # The place of an id
 
     def partition_for(self, transactional_id: str) -> int:
         """Return the partition of __transaction_state that a transactional id belongs to."""
         return partition_for(transactional_id, self.state_topic_partitions)
 
     def find(self, transactional_id: str) -> tuple[int, ErrorCode | TransactionShard]:
-        """Return an id's partition and its shard, or why it cannot be served.
+        """Return an id's partition and its shard, or an error if the id cannot be served.
 
         Errors: INVALID_REQUEST for "", NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
         """
@@ -164,7 +164,7 @@ class TransactionCoordinator:
         operation: Callable[[TransactionShard, int | None, int, int], Result[T | NeedsProducerId]],
         refusal: Callable[[ErrorCode], T],
     ) -> T | Awaitable[T]:
-        """Run `operation(shard, new_producer_id, token, now_ms)`; again if it needs an id."""
+        """Run `operation(shard, new_producer_id, token, now_ms)`, and run it again with an id if it needs one."""
 
         def run(new_id: int | None) -> T | NeedsProducerId | asyncio.Future[T | NeedsProducerId]:
             partition, shard = self.find(transactional_id)
@@ -240,12 +240,11 @@ class TransactionCoordinator:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> Generator[None, None, Listed]:
-        """List the ids that pass every given filter but the pattern; in steps.
+        """List the ids that pass all given filters except the pattern, in steps.
 
-        Shape: states are named as in TransactionState; `longer_than_ms` counts from the start of the
-        transaction, -1 means any. The pattern is only compiled: matching it may be work for
-        another process. Errors: COORDINATOR_LOAD_IN_PROGRESS or INVALID_REGULAR_EXPRESSION, with
-        an empty list.
+        Shape: states are named as in TransactionState; `longer_than_ms` counts from the start of the transaction, -1
+        means any. The pattern is only compiled, because another process may have to match it.
+        Errors: COORDINATOR_LOAD_IN_PROGRESS or INVALID_REGULAR_EXPRESSION, with an empty list.
         """
         if self.runtime.is_loading():
             return Listed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], None)
@@ -285,7 +284,7 @@ class TransactionCoordinator:
             self.send_markers(partition, leader_epoch, effect)
 
     async def time_out(self, partition: int, leader_epoch: int, transactional_id: str) -> None:
-        """Abort a transaction whose producer gets another id with it."""
+        """Abort a transaction whose producer needs a new id."""
         try:
             producer_id = await self.producer_ids.next()
         except StoreError as error:
@@ -294,7 +293,7 @@ class TransactionCoordinator:
                 transactional_id,
                 error,
             )
-            return  # it is still due at the next check for timeouts
+            return  # still due at the next check for timeouts
         slot = self.runtime.slots.get(partition)
         if slot is not None and slot.leader_epoch == leader_epoch:
             self.runtime.start(
@@ -303,7 +302,7 @@ class TransactionCoordinator:
             )
 
     def send_markers(self, partition: int, leader_epoch: int, markers: Markers) -> None:
-        """Have markers written, and report the outcomes to the shard that asked."""
+        """Have markers written, and report the outcomes to the shard that sent them."""
 
         def written(outcomes: Outcomes) -> None:
             slot = self.runtime.slots.get(partition)
@@ -319,7 +318,7 @@ class TransactionCoordinator:
 def given(
     answer: T | NeedsProducerId | asyncio.Future[T | NeedsProducerId],
 ) -> T | asyncio.Future[T]:
-    """The answer of an operation that has its producer id: a shard asks for an id only at once, and
+    """The answer of an operation that has its producer id: a shard asks for an id only in its immediate answer, and
     only if it was given none.
     """
     assert not isinstance(answer, NeedsProducerId)
@@ -336,7 +335,7 @@ def set_of(items: Iterable[T]) -> Generator[None, None, set[T]]:
 
 
 def describe(transaction: Transaction) -> Described | None:
-    """Show an id as stored; a prepared transaction with the partitions that lack their marker."""
+    """Describe an id as stored; a prepared transaction with the partitions that lack their marker."""
     stored = transaction.stored
     if stored is None or transaction.pending is TransactionState.DEAD:
         return None

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     from ..replication.partition import Partition
 
-#: How many partitions get their marker before other work gets a turn on the loop.
+#: The number of partitions whose markers are written in one turn of the loop.
 MARKERS_PER_TURN = 64
 
 Outcome = tuple[TopicPartition, ErrorCode]
 
 
 class StaleMarkers(NamedTuple):
-    """Refuses markers of a transaction that has ended: the epoch has moved on (KIP-890)."""
+    """Refuses markers of a transaction that has ended, since the epoch has increased (KIP-890)."""
 
     markers: Markers
 
@@ -56,9 +56,9 @@ class StaleMarkers(NamedTuple):
 class TransactionMarkerWriter:
     """A MarkerSender for partitions of this broker, and the writer behind WriteTxnMarkers.
 
-    Shape: `metadata` returns the current image. `write_timeout_ms` (`request.timeout.ms`) is how long a marker
-    waits for the in-sync replicas before its sender is told, and sends it again. A group's offsets are settled when the marker in
-    its partition of __consumer_offsets is committed.
+    Shape: `metadata` returns the current image. `write_timeout_ms` (`request.timeout.ms`) is how long a marker waits
+    for the in-sync replicas; after that its sender gets an error and sends it again. A group's offsets are settled when
+    the marker in its partition of __consumer_offsets is committed.
     """
 
     def __init__(
@@ -129,9 +129,8 @@ class TransactionMarkerWriter:
     def write(self, tp: TopicPartition, markers: Markers) -> ErrorCode | Awaitable[ErrorCode]:
         """Append the marker to one partition; `markers.partitions` is ignored.
 
-        Shape: an ErrorCode at once if nothing has to be waited for; NONE means committed. Errors:
-        UNKNOWN_TOPIC_OR_PARTITION without a replica here, INVALID_REQUEST without a producer, and
-        those of the append.
+        Shape: an ErrorCode if there is nothing to wait for; NONE means committed. Errors: UNKNOWN_TOPIC_OR_PARTITION
+        without a replica here, INVALID_REQUEST without a producer, and those of the append.
         """
         replica = self._replicas.get(tp.topic, tp.partition)
         if replica is None:
@@ -156,7 +155,7 @@ class TransactionMarkerWriter:
         )
         if isinstance(appended, list):
             return self._written(tp, markers, appended[0])
-        # A task, because the group must learn of its marker even if the caller stops waiting.
+        # A task, because the group must process its marker even if the caller stops waiting.
         return asyncio.ensure_future(self._wait(tp, markers, appended))
 
     async def _wait(

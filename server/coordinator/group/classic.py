@@ -1,9 +1,8 @@
 """The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-Each operation works on a group that the shard has looked up, and answers by Result.
-Source: GroupCoordinator.scala; KIP-62 (rebalance timeout), KIP-134 (first delay), KIP-345 (static
-members), KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800 (reasons), KIP-814
-(skip_assignment).
+Each operation works on a group that the shard has looked up, and puts its answer into a Result.
+Source: GroupCoordinator.scala; KIP-62 (rebalance timeout), KIP-134 (first delay), KIP-345 (static members), KIP-394
+(member id required), KIP-559 (protocol in SyncGroup), KIP-800 (reasons), KIP-814 (skip_assignment).
 """
 
 from __future__ import annotations
@@ -47,13 +46,12 @@ from .state import Group, GroupState, Member, Protocols
 
 
 class Joining(NamedTuple):
-    """A JoinGroup request with what its connection and its version add.
+    """A JoinGroup request, with values from its connection and its version.
 
-    Shape: `new_member_id` is the id the member gets if it has none yet. `require_member_id`: a
-    dynamic member without an id is given one and must join again with it (version 4 on);
-    `can_skip_assignment`: a static leader that returns to a stable group may be told that it leads
-    but need not assign (version 9 on); `may_describe`: which topics the sender may know of, for a
-    consumer group whose regular expressions are resolved on the way.
+    Shape: `new_member_id` is the id that the member gets if it has none yet. `require_member_id`: a dynamic member
+    without an id gets one and must join again with it (since version 4). `can_skip_assignment`: a static leader that
+    returns to a stable group leads again but need not assign (since version 9). `may_describe` says which topics the
+    sender may see, for a consumer group that resolves regular expressions during the request.
     """
 
     request: JoinGroupRequest
@@ -76,7 +74,7 @@ class AssignmentStored(NamedTuple):
 
 
 class StaticMemberStored(NamedTuple):
-    """Ticket of the write that gives a static member a new member id, with what undoes it."""
+    """Ticket of the write that gives a static member a new member id, with the values needed to undo it."""
 
     group_id: str
     generation_id: int
@@ -95,7 +93,7 @@ class StaticMemberStored(NamedTuple):
 
 
 def more_bytes(group: Group | None, joining: Joining) -> int:
-    """How much more memory a group needs if a member joins; negative if it needs less than before."""
+    """The additional memory that a group needs if a member joins; negative if it then needs less."""
     request = joining.request
     ids = getsizeof(joining.new_member_id or request.member_id)
     held = 0
@@ -118,7 +116,7 @@ def more_bytes(group: Group | None, joining: Joining) -> int:
 def join_group(
     config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
-    """Take a member into the group's next generation, or answer what it must do first."""
+    """Add a member to the group's next generation, or answer with the step that the member must take first."""
     request = joining.request
     token = joining.token
     member_id = request.member_id
@@ -129,14 +127,14 @@ def join_group(
             answer_sync(removed, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
         out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif group.state is GroupState.DEAD:
-        # The group was removed or is moving: the member must look for the coordinator again.
+        # The group was removed or is moving; the member must look up the coordinator again.
         out.reply(token, join_error(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
     elif not group.supports(request.protocol_type, joining.protocols):
         out.reply(token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif member_id == UNKNOWN_MEMBER_ID:
         join_new_member(config, group, joining, now_ms, out)
     elif member_id in group.pending_members:
-        # A static member is never asked to come back with a member id.
+        # A static member does not have to join twice to get its member id.
         if request.group_instance_id is not None:
             out.reply(token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         else:
@@ -149,8 +147,8 @@ def join_group(
 def accepts(config: GroupConfig, group: Group, member_id: str) -> bool:
     """Check whether group.max.size leaves room for the member.
 
-    Shape: while a rebalance is prepared, only members that have joined again are counted, so the
-    last to join are turned away, even from a group that was larger than is allowed now.
+    Shape: while a rebalance is prepared, only members that have joined again are counted. The last members to join are
+    turned away, even if the group was larger than the current limit.
     """
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
@@ -165,7 +163,7 @@ def accepts(config: GroupConfig, group: Group, member_id: str) -> bool:
 def join_new_member(
     config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
-    """Take in a member that has no id yet."""
+    """Add a member that has no id yet."""
     instance_id = joining.request.group_instance_id
     member_id = joining.new_member_id
     if instance_id is not None:
@@ -207,8 +205,8 @@ def add_member(
     if member_id in group.pending_members:
         out.cancel(PENDING_MEMBER_DUE, (group.group_id, member_id))
     group.add(member, joining.token)
-    # A new member cannot send heartbeats yet, and nobody notices that its client is gone while its
-    # JoinGroup waits. So this wait has its own limit; a client that is still there joins again.
+    # A new member cannot send heartbeats yet, and a lost client is not noticed while its JoinGroup waits. Therefore
+    # this wait has its own limit; a client that is still there joins again.
     set_deadline(group, member, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
     reason = f"adding {member_id}; client reason: {request.reason or 'not provided'}"
     maybe_prepare_rebalance(config, group, now_ms, out, reason)
@@ -230,10 +228,10 @@ def join_known_member(
     is_leader = member_id == group.leader_id
     same = member.protocols == joining.protocols
     if group.state is GroupState.COMPLETING_REBALANCE and same:
-        # Its first answer may have been lost: send it this generation once more.
+        # The first answer may have been lost; send this generation again.
         out.reply(joining.token, group.join_response(member_id, with_members=is_leader))
     elif group.state is GroupState.STABLE and same and not is_leader:
-        # Nothing changed. A leader, however, may rejoin because what it assigns has changed.
+        # Nothing changed. A leader, however, may rejoin because the input of its assignment has changed.
         out.reply(joining.token, group.join_response(member_id))
     else:
         if member.is_gone:
@@ -244,14 +242,14 @@ def join_known_member(
 
 
 def update_member(group: Group, member: Member, joining: Joining, out: Result[Any]) -> None:
-    """Take the values of a request and let it wait, replacing one that already waits."""
+    """Store the values of a request and let it wait; it replaces a request that already waits."""
     request = joining.request
     group.update(
         member, joining.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
     )
     waited = group.await_join(member, joining.token)
     if waited is not None:
-        # Apache Kafka forgets the earlier request; here both are answered.
+        # Apache Kafka forgets the earlier request; kwire answers both.
         out.reply(waited, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
@@ -263,10 +261,10 @@ def replace_static_member(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """Give a restarted static member its place again, with a new member id.
+    """Give a restarted static member its place back, with a new member id.
 
-    Shape: a stable group that would choose the same protocol continues without a rebalance once the
-    new id is stored. A process that still uses the old id is fenced.
+    Shape: a stable group that would choose the same protocol continues without a rebalance once the new id is stored. A
+    process that still uses the old id is fenced.
     """
     instance_id = joining.request.group_instance_id
     assert instance_id is not None
@@ -281,7 +279,7 @@ def replace_static_member(
     keep_alive(group, member, now_ms, out)
     reason = f"static member {instance_id} returned"
     if group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader may be assigning to the old id: the new one would get nothing.
+        # The leader may be assigning to the old id; the new one would get nothing.
         prepare_rebalance(config, group, now_ms, out, reason)
     elif group.state is GroupState.STABLE:
         if group.select_protocol() != group.protocol_name:
@@ -308,7 +306,7 @@ def static_member_stored(
     """Answer the returned static member, or restore its old id if the new one was not stored."""
     member = group.members.get(ticket.new_member_id)
     if member is None or member.join_token != ticket.token:
-        return  # another request of the same instance has replaced it, or the member has left
+        return  # replaced by another request of the same instance, or the member has left
     if error is not ErrorCode.NONE:
         group.await_join(member, None)
         group.update(
@@ -324,16 +322,16 @@ def static_member_stored(
         out.reply(ticket.token, refusal)
         return
     if group.state is not GroupState.STABLE or group.generation_id != ticket.generation_id:
-        return  # a rebalance has begun in the meantime; it counts this member as joined
+        return  # a rebalance has begun in the meantime, and counts this member as joined
     group.await_join(member, None)
     if ticket.can_skip_assignment:
-        # The leader keeps watching for changes, but the existing assignment stays.
+        # The leader continues to watch for changes, but the existing assignment stays.
         is_leader = group.leader_id == member.member_id
         answer = group.join_response(
             member.member_id, with_members=is_leader, skip_assignment=is_leader
         )
     else:
-        # An older leader must not assign, so it is told that its old member id leads.
+        # An older leader must not assign, so the answer names its old member id as leader.
         answer = group.join_response(member.member_id, leader_id=ticket.old_leader_id)
     out.reply(ticket.token, answer)
 
@@ -349,7 +347,7 @@ def sync_group(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """Give a member its assignment, or take everybody's from the leader."""
+    """Give a member its assignment, or take all members' assignments from the leader."""
     error = validate_sync(group, request)
     if error is not ErrorCode.NONE:
         out.reply(token, sync_error(error))
@@ -363,7 +361,7 @@ def sync_group(
         keep_alive(group, member, now_ms, out)
     else:
         if member.sync_token is not None:
-            # As with JoinGroup, an earlier request that still waits is answered.
+            # As with JoinGroup, an earlier request that still waits gets an answer.
             answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS), out)
         member.sync_token = token
         sync_received(group, member.member_id)
@@ -398,9 +396,9 @@ def assignment_stored(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """Send out the assignment once it is stored; if that failed, make all members join again.
+    """Distribute the assignment once it is stored; after a failure, make all members join again.
 
-    If a member has joined or left since, a rebalance has begun and the assignment is void.
+    If a member has joined or left since then, a rebalance has begun and the assignment is void.
     """
     if (
         group.state is not GroupState.COMPLETING_REBALANCE
@@ -426,7 +424,7 @@ def heartbeat(
     now_ms: int,
     out: Result[Any],
 ) -> ErrorCode:
-    """Note that a member is alive, and tell it whether it must join again."""
+    """Note that a member is alive, and say whether it must join again."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.validate_member(member_id, instance_id)
@@ -452,10 +450,10 @@ def leave_group(
     now_ms: int,
     out: Result[Any],
 ) -> list[MemberResponse]:
-    """Remove members, by member id, or static ones by instance id alone.
+    """Remove members by member id, or static members by instance id alone.
 
-    Shape: by Apache Kafka 3.9 the group goes on after each of them, and one that has only been given an id
-    changes nothing for the others; by 4.3 it goes on once, if anyone could be removed.
+    Shape: in Apache Kafka 3.9 the group continues after each of them, and a pending member changes nothing for the
+    others; in 4.3 the group continues once, if any member was removed.
     """
     rows = []
     reasons = []
@@ -488,7 +486,7 @@ def leave_group(
 
 
 def find_leaving(group: Group, leaving: MemberIdentity) -> tuple[str, ErrorCode]:
-    """The id of a member, or of one that has only been given it. Errors: those of validate_member."""
+    """The id of a member or of a pending member. Errors: those of validate_member."""
     member_id = leaving.member_id
     instance_id = leaving.group_instance_id
     if member_id == UNKNOWN_MEMBER_ID:

@@ -30,7 +30,7 @@ class GroupRemoved(NamedTuple):
 
 
 class ClassicGroups:
-    """What a shard does with groups of the classic protocol. Shape: `fired` maps timers to what they do."""
+    """The operations of a shard on groups of the classic protocol. Shape: `fired` maps timers to their operations."""
 
     def __init__(self, shard: GroupHome) -> None:
         self.shard = shard
@@ -51,18 +51,17 @@ class ClassicGroups:
         return group if isinstance(group, Group) else None
 
     def join_group(self, joining: classic.Joining, now_ms: int) -> Result[JoinGroupResponse]:
-        """Take a member in; the answer comes when the group's next generation begins."""
+        """Add a member; the answer comes when the group's next generation begins."""
         out: Result[JoinGroupResponse] = Result()
         self.join(joining, now_ms, out)
         return out
 
     def join(self, joining: classic.Joining, now_ms: int, out: Result[JoinGroupResponse]) -> None:
-        """Take a member in.
+        """Add a member.
 
-        Errors: INVALID_SESSION_TIMEOUT outside group.min/max.session.timeout.ms;
-        UNKNOWN_MEMBER_ID for a member id in a group that does not exist; INCONSISTENT_GROUP_PROTOCOL
-        for a group of another kind, such as a share group; those of
-        GroupMemory.refuses_members.
+        Errors: INVALID_SESSION_TIMEOUT outside group.min/max.session.timeout.ms; UNKNOWN_MEMBER_ID for a member id in a
+        group that does not exist; INCONSISTENT_GROUP_PROTOCOL for a group of another kind, such as a share group; those
+        of GroupMemory.refuses_members.
         """
         config, request = self.config, joining.request
         group = self.get(request.group_id)
@@ -89,7 +88,7 @@ class ClassicGroups:
     def join_abandoned(
         self, group_id: str, token: int, knows_its_id: bool, now_ms: int
     ) -> Result[Any]:
-        """The connection on which a JoinGroup waited has ended; see rebalance.join_abandoned."""
+        """The connection of a waiting JoinGroup has ended; see rebalance.join_abandoned."""
         out: Result[Any] = Result()
         group = self.get(group_id)
         if group is not None:
@@ -164,7 +163,7 @@ class ClassicGroups:
     # Groups
 
     def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
-        """Remove a group that has no members, with its offsets; the answer is an ErrorCode."""
+        """Remove a group that has no members, and its offsets; the answer is an ErrorCode."""
         out: Result[ErrorCode] = Result()
         group = self.get(group_id)
         if group is None or group.state is GroupState.DEAD:
@@ -183,7 +182,7 @@ class ClassicGroups:
                 group.transition_to(GroupState.DEAD, now_ms)
                 out.write(records, GroupRemoved(group_id, token))
             else:
-                if not store:  # else it stays for a transaction that has offsets for it
+                if not store:  # otherwise it stays for a transaction that has offsets for it
                     self.shard.forget(group_id)
                 out.reply(token, ErrorCode.NONE)
         return out
@@ -213,7 +212,7 @@ class ClassicGroups:
     # Writes
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int, out: Result[Any]) -> bool:
-        """Continue after a write of these groups; False if it is not one of theirs."""
+        """Continue after a write of classic groups; False for other writes."""
         if isinstance(ticket, GroupRemoved):
             out.reply(ticket.token, offsets.group_error_for(error))
             self.shard.removed((ticket.group_id,), error, now_ms, out)
@@ -239,14 +238,13 @@ class ClassicGroups:
         for member in group.members.values():
             rebalance.keep_alive(group, member, now_ms, out)
         if len(group.members) > self.config.max_size:
-            # Members beyond the limit are removed because they join too late, after they could
-            # commit.
+            # Members beyond the limit are removed because they join too late, after they had time to commit.
             rebalance.prepare_rebalance(self.config, group, now_ms, out, "too many members")
 
-    # Groups that become another kind, or come from one
+    # Changes of a group's kind
 
     def retire(self, group: Group, now_ms: int, out: Result[Any]) -> None:
-        """Tell all who wait to join again, since the group is becoming a consumer group."""
+        """Make all waiting members join again, since the group becomes a consumer group."""
         for member_id in list(group.pending_members):
             rebalance.drop(group, member_id, out)
         again = ErrorCode.REBALANCE_IN_PROGRESS
@@ -259,7 +257,9 @@ class ClassicGroups:
     def take_over(
         self, group_id: str, rebalance_reason: str, now_ms: int, out: Result[Any]
     ) -> None:
-        """Begin with a group that was a consumer group; "" if its members can keep what they have."""
+        """Begin with a group that was a consumer group; `rebalance_reason` is "" if its members can keep their
+        assignments.
+        """
         group = self.get(group_id)
         if group is None:
             return
@@ -278,7 +278,7 @@ class ClassicGroups:
         return out
 
     def shift_time(self, delta_ms: int) -> None:
-        """Move all deadlines, because the clock behind `now_ms` was set."""
+        """Shift all deadlines, because the clock behind `now_ms` was set."""
         for group in self.shard.groups.values():
             if isinstance(group, Group):
                 self.shift_group(group, delta_ms)

@@ -1,4 +1,4 @@
-"""The group coordinator's settings, named as Apache Kafka's keys are."""
+"""The group coordinator's settings, named after Apache Kafka's keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ASSIGNOR_CLASS = re.compile(
 
 
 def assignor_name(name: str) -> str:
-    """The name of an assignor that is given by Apache Kafka's class, or by its name."""
+    """The name of an assignor, given by Apache Kafka's class or by name."""
     found = _ASSIGNOR_CLASS.fullmatch(name)
     return name if found is None else found[1].lower()
 
@@ -24,11 +24,11 @@ def assignor_name(name: str) -> str:
 class GroupConfig:
     """One value for each key that the group coordinator reads. Source: GroupCoordinatorConfig.
 
-    Shape: `stores_topic_ids` says whether offsets are stored with the ids of topics, and `verifies_first` whether a
-    transaction is verified before the group of its offsets is made; `keeps_unused`, whether a group whose last offset
-    is deleted stays until the next check of retention; `leaves_together`, whether the members that leave in one request,
-    also those that only have an id, are removed before the group rebalances; `shows_last_assignments`, whether
-    DescribeGroups shows assignments while a group rebalances: all as by Apache Kafka 4.
+    Shape: the following are true for the behavior of Apache Kafka 4. `stores_topic_ids`: offsets are stored with topic
+    ids. `verifies_first`: a transaction is verified before the group of its offsets is created. `keeps_unused`: a group
+    whose last offset is deleted stays until the next check of retention. `leaves_together`: all members that leave in
+    one request, including pending ones, are removed before the group rebalances. `shows_last_assignments`:
+    DescribeGroups shows assignments while a group rebalances.
     """
 
     min_session_timeout_ms: int = 6_000
@@ -92,7 +92,7 @@ class GroupConfig:
             consumer_regex_refresh_interval_ms=config.get_int(
                 "group.consumer.regex.refresh.interval.ms"
             ),
-            # 3.9's default is "disabled"; where consumer groups are served at all, 4.3's counts.
+            # 3.9's default is "disabled"; 4.3's default applies wherever consumer groups are served.
             consumer_migration_policy=config.static.get(
                 "group.consumer.migration.policy", "bidirectional"
             ).lower(),

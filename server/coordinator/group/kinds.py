@@ -1,7 +1,7 @@
-"""What all kinds of groups have in common: the rest of this folder sees a group only as this.
+"""The interface that all kinds of groups share; the rest of this folder uses groups only through it.
 
-There are three kinds: classic groups (state.py, classic_groups.py), which include those that only store offsets,
-consumer groups (consumer/) and share groups (share/). A group of the first two may become one of the other.
+There are three kinds: classic groups (state.py, classic_groups.py), which include groups that only store offsets;
+consumer groups (consumer/); and share groups (share/). A classic group may become a consumer group, and the reverse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .offset_store import OffsetStore
 
 
 class Committer(NamedTuple):
-    """Who commits offsets, as the request says; `version` is that of the API."""
+    """The sender of a commit, as the request describes it; `version` is that of the API."""
 
     generation_id: int
     member_id: str
@@ -39,8 +39,8 @@ PartitionCheck = Callable[[bytes | None, int], ErrorCode]
 class AnyGroup(Protocol):
     """A group of any kind.
 
-    Shape: `kind` and the value of `state` are the names on the wire. `keeps_offsets`: offsets can be
-    committed for it, and it is removed when it has neither members nor offsets.
+    Shape: `kind` and the value of `state` are the names on the wire. `keeps_offsets`: offsets can be committed for the
+    group, which is removed when it has neither members nor offsets.
     """
 
     group_id: str
@@ -74,15 +74,15 @@ class AnyGroup(Protocol):
         ...
 
     def partition_check(self, sender: Committer) -> PartitionCheck | None:
-        """Return what checks single partitions of a commit that is allowed as a whole; None if all are."""
+        """Return the check for single partitions of a commit that is allowed as a whole; None if all are allowed."""
         ...
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Check whether a member may ask for offsets; an administrator has no id, and epoch -1."""
+        """Check whether a member may fetch offsets; an administrator has no id, and epoch -1."""
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, or may do."""
+        """Whether a member reads the topic, or may read it."""
         ...
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
@@ -90,12 +90,12 @@ class AnyGroup(Protocol):
         ...
 
     def forget(self) -> None:
-        """Count no memory for the group any more."""
+        """Stop counting memory for the group."""
         ...
 
 
 class GroupRules(Protocol):
-    """What members of the classic protocol can ask of the groups of one kind."""
+    """The operations on groups of one kind that members of the classic protocol can request."""
 
     def join_group(self, joining: Any, now_ms: int) -> Result[Any]: ...
 
@@ -116,7 +116,7 @@ class GroupHome(Protocol):
     groups: dict[str, AnyGroup]
 
     def create(self, group_id: str, now_ms: int) -> Any:
-        """Make an empty classic group."""
+        """Create an empty classic group."""
         ...
 
     def forget(self, group_id: str) -> None:
@@ -126,7 +126,7 @@ class GroupHome(Protocol):
     def removed(
         self, group_ids: Iterable[str], error: ErrorCode, now_ms: int, out: Result[Any]
     ) -> None:
-        """Forget dead groups whose tombstones are stored, and restore those of which something is left."""
+        """Forget dead groups whose tombstones are stored, and restore groups that still have stored state."""
         ...
 
     def drop_if_unused(self, group: AnyGroup, out: Result[Any]) -> None:

@@ -32,7 +32,8 @@ def describe_group(
 ) -> DescribedGroup:
     """Describe a classic group; metadata only while it is stable.
 
-    Shape: `last_assignments` says whether assignments are shown while it rebalances, too, as by Apache Kafka 4. A group that does not exist, or is of another kind, is "Dead" without an error, or from version 6 on
+    Shape: `last_assignments` says whether assignments are also shown while the group rebalances, as in Apache Kafka 4.
+    A group that does not exist, or is of another kind, is "Dead" without an error, or since version 6
     GROUP_ID_NOT_FOUND (KIP-1043).
     """
     if not isinstance(group, Group):
@@ -76,9 +77,10 @@ def list_group(group: AnyGroup) -> ListedGroup:
 def describe_consumer_group(
     group_id: str, group: AnyGroup | None, default_assignor: str, image: MetadataImage
 ) -> Steps[described_consumer_group.DescribedGroup]:
-    """Describe a consumer group, a member in each step.
+    """Describe a consumer group, one member per step.
 
-    Shape: what it says of the group is of the beginning; each member is as it is then, unless it has left meanwhile.
+    Shape: the fields of the group are from the first step; each member is described as of its own step, unless it has
+    left in the meantime.
     Errors: GROUP_ID_NOT_FOUND, also for a group of another kind.
     """
     if not isinstance(group, ConsumerGroup):
@@ -106,7 +108,7 @@ def describe_consumer_group(
 def describe_member(
     group: ConsumerGroup, member: ConsumerGroupMember, image: MetadataImage
 ) -> described_consumer_group.Member:
-    """Describe a member; what it has to give up still counts as its own."""
+    """Describe a member; partitions that it has yet to give up still count as its own."""
     has: dict[bytes, list[int]] = {}
     for partitions in (member.assigned, member.revoking):
         for topic_id, some in partitions.items():
@@ -129,7 +131,7 @@ def describe_member(
 def _assignment(
     partitions: Mapping[bytes, Iterable[int]], image: MetadataImage
 ) -> described_consumer_group.Assignment:
-    """Partitions of those topics that exist."""
+    """Partitions of the topics that exist."""
     return described_consumer_group.Assignment(
         topic_partitions=[
             described_consumer_group.TopicPartitions(
@@ -146,7 +148,7 @@ def _assignment(
 def describe_share_group(
     group_id: str, group: AnyGroup | None, image: MetadataImage
 ) -> Steps[described_share_group.DescribedGroup]:
-    """Describe a share group, a member in each step; otherwise as describe_consumer_group."""
+    """Describe a share group, one member per step; otherwise like describe_consumer_group."""
     if not isinstance(group, ShareGroup):
         found = "not found" if group is None else "is not a share group"
         return described_share_group.DescribedGroup(

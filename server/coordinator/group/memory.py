@@ -1,9 +1,8 @@
 """The memory of a broker's groups, and its limits; pure.
 
-Members (their ids, metadata and assignments, also of those who were only given an id) and stored
-offsets are counted separately. Stored offsets are loaded from the log in any case; the limit
-applies to new ones. What one group may use is limited, and the last quarter is kept for small
-groups, so that one client with many large members does not keep everybody else out.
+Members (ids, metadata and assignments, including pending members) and stored offsets are counted separately. Stored
+offsets are always loaded from the log; the limit applies to new ones. The share of one group is limited, and the last
+quarter is reserved for small groups, so that one client with many large members does not lock out all others.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ PENDING_BYTES = 250
 #: A stored offset without its strings: key, value, topic id, position and entry.
 OFFSET_BYTES = 550
 
-#: One group may use this fraction (1/n) of the bound on members.
+#: One group may use at most this fraction (1/n) of the bound on members.
 GROUP_PARTS = 4
-#: Groups with more members than this share all but the last quarter of the bound.
+#: Groups with more members than this share all of the bound but its last quarter.
 SMALL_GROUP_BYTES = 64 * 1024
 
 
@@ -45,10 +44,10 @@ class GroupMemory:
         self._full = False
 
     def refuses_members(self, config: GroupConfig, held: int, more: int) -> ErrorCode:
-        """Why a group with this many bytes of members may not have so many more; NONE if it may.
+        """The error if a group with `held` bytes of members may not have `more` bytes; otherwise NONE.
 
-        Shape: GROUP_MAX_SIZE_REACHED if the group itself is too large, which a client reports;
-        COORDINATOR_LOAD_IN_PROGRESS if it is all of them, upon which clients try again.
+        Shape: GROUP_MAX_SIZE_REACHED if the group itself is too large, which clients report;
+        COORDINATOR_LOAD_IN_PROGRESS if all groups together are too large, upon which clients try again.
         """
         most = config.members_max_bytes
         if more <= 0:
@@ -62,7 +61,7 @@ class GroupMemory:
         return ErrorCode.NONE
 
     def refuses_offsets(self, config: GroupConfig, more: int) -> ErrorCode:
-        """Whether so many bytes of offsets more may not be stored: COORDINATOR_LOAD_IN_PROGRESS, as above."""
+        """The error if this many more bytes of offsets may not be stored: COORDINATOR_LOAD_IN_PROGRESS, as above."""
         if more <= 0 or self.offsets + more <= config.offsets_max_bytes:
             return ErrorCode.NONE
         self._report("kwire.group.offsets.max.bytes", config.offsets_max_bytes)

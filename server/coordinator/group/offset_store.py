@@ -1,6 +1,6 @@
-"""The offsets of one group: committed ones, and those being written to the log.
+"""The offsets of one group: committed offsets, and offsets being written to the log.
 
-Committed offsets change only by `apply_*`, which replay calls. Source: GroupMetadata.scala.
+Committed offsets change only in `apply_*`, which replay calls. Source: GroupMetadata.scala.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NO_OFFSET = -1
 class OffsetAndMetadata(NamedTuple):
     """A committed offset as stored.
 
-    Unit: times in ms since the epoch; expire_timestamp_ms is -1 unless the client asked for its own
-    retention (OffsetCommit 2 to 4). topic_id is that of the topic when the offset was committed, zeros
-    if it is not known; None in the formats before Apache Kafka 4, which have no field for it.
+    Unit: times in ms since the epoch; expire_timestamp_ms is -1 unless the client set its own retention (OffsetCommit 2
+    to 4). topic_id is the topic's id at the time of the commit, zeros if it is not known; None in the formats before
+    Apache Kafka 4, which have no field for it.
     """
 
     offset: int
@@ -34,7 +34,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def offset_bytes(tp: TopicPartition, value: OffsetAndMetadata) -> int:
-    """What a stored offset keeps in memory."""
+    """The memory that a stored offset takes."""
     return OFFSET_BYTES + len(tp.topic) + getsizeof(value.metadata)
 
 
@@ -48,10 +48,10 @@ class Stored(NamedTuple):
 class OffsetStore:
     """Offsets of one group.
 
-    Shape: `pending` maps a partition to the latest write that will store it; `transactional` maps a
-    producer id to its offsets in the log that have no marker yet; `pending_transactional` maps a
-    producer id to partition to write. A partition in one of these three is unstable. `held_bytes` is
-    about what the offsets in the log keep in memory.
+    Shape: `pending` maps a partition to the latest write that will store its offset; `transactional` maps a producer id
+    to its offsets in the log that have no marker yet; `pending_transactional` maps a producer id to a map from
+    partition to write. A partition in any of these three is unstable. `held_bytes` is the approximate memory of the
+    offsets in the log.
     """
 
     __slots__ = ("committed", "held_bytes", "pending", "pending_transactional", "transactional")
@@ -88,7 +88,7 @@ class OffsetStore:
                 writes[tp] = write_id
 
     def settle(self, tps: Iterable[TopicPartition], write_id: int, producer_id: int) -> None:
-        """Forget a write that was stored or has failed; a later one for a partition stays."""
+        """Forget a write that was stored or has failed; a later write for a partition stays."""
         if producer_id < 0:
             pending = self.pending
             for tp in tps:
@@ -125,7 +125,7 @@ class OffsetStore:
             del offsets[tp]
 
     def more_bytes(self, rows: Iterable[tuple[TopicPartition, OffsetAndMetadata]]) -> int:
-        """How much more memory is needed if these offsets are committed."""
+        """The additional memory needed if these offsets are committed."""
         more = 0
         for tp, value in rows:
             before = self.committed.get(tp)
@@ -148,11 +148,11 @@ class OffsetStore:
                 self._put(self.committed, tp, stored)
 
     def known_partitions(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of the partitions that need a tombstone."""
+        """The given partitions that need a tombstone."""
         return [tp for tp in tps if tp in self.committed or tp in self.pending]
 
     def nothing_left_without(self, tps: Iterable[TopicPartition]) -> bool:
-        """Whether the group would have no offsets without these."""
+        """Whether the group would have no offsets without those of the given partitions."""
         return (
             not self.pending
             and not self.transactional
@@ -170,8 +170,8 @@ class OffsetStore:
     ) -> list[TopicPartition]:
         """Return the partitions whose offset has been kept long enough.
 
-        Shape: retention counts from `since_ms`, or if that is None from each offset's commit; an
-        offset's own expire time overrides both. Subscribed topics never expire.
+        Shape: retention counts from `since_ms`, or from each offset's commit if that is None; an offset's own expire
+        time overrides both. The offsets of subscribed topics never expire.
         Source: GroupMetadata.removeExpiredOffsets.
         """
         due = []

@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, and how offsets expire.
+"""OffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets.
 
-Source: GroupCoordinator.scala (who may commit), GroupMetadataManager.scala (what is stored, and how
-the log's errors are translated), KIP-211 (expiry), KIP-447 (require_stable), KIP-496 (delete).
+Source: GroupCoordinator.scala (permission to commit), GroupMetadataManager.scala (stored values, and the translation of
+the log's errors), KIP-211 (expiry), KIP-447 (require_stable), KIP-496 (delete).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CommitResponse = OffsetCommitResponse | TxnOffsetCommitResponse
 
 
 class OffsetsStored(NamedTuple):
-    """Ticket of a commit; `response` is what is sent if nothing fails."""
+    """Ticket of a commit; `response` is sent if nothing fails."""
 
     group_id: str
     tps: list[TopicPartition]
@@ -57,9 +57,9 @@ class OffsetsStored(NamedTuple):
 
 
 class OffsetsRemoved(NamedTuple):
-    """Ticket of tombstones; `response`, if any, is for the request with the token.
+    """Ticket of tombstones; `response`, if any, answers the request with the token.
 
-    Shape: `group_ids` are groups of which nothing may be left.
+    Shape: `group_ids` are groups that may be left without any state.
     """
 
     group_ids: tuple[str, ...]
@@ -70,7 +70,7 @@ class OffsetsRemoved(NamedTuple):
 class FetchedOffset(NamedTuple):
     """One row of an OffsetFetch answer; offset and leader_epoch are -1 if there is none.
 
-    Shape: `topic_id` is that of the topic for which the offset was committed, None or zeros if it is not known.
+    Shape: `topic_id` identifies the topic for which the offset was committed; None or zeros if it is not known.
     """
 
     partition: int
@@ -95,7 +95,7 @@ def commit_offsets(
     version: int = -1,
     topic_id: Callable[[str], bytes | None] = lambda name: None,
 ) -> None:
-    """Store a member's, or a simple consumer's, offsets."""
+    """Store the offsets of a member or of a simple consumer."""
     sender = Committer(
         request.generation_id_or_member_epoch,
         request.member_id,
@@ -196,7 +196,7 @@ def partitions_error(
     request: OffsetCommitRequest | TxnOffsetCommitRequest,
     topic_id: Callable[[str], bytes | None],
 ) -> ErrorCode:
-    """Check whether the sender may commit for each partition; one that it may not refuses all."""
+    """Check whether the sender may commit for each partition; one forbidden partition refuses the whole request."""
     check = group.partition_check(sender)
     if check is None:
         return ErrorCode.NONE
@@ -240,8 +240,8 @@ def offsets_stored(
 ) -> None:
     """Answer a commit.
 
-    A timeout says only that the answer cannot wait any longer: the write may still be committed, so
-    the partitions stay unstable until the outcome is known.
+    A timeout means only that the answer cannot wait any longer. The write may still be committed, so the partitions
+    stay unstable until the outcome is known.
     """
     if group is not None and error is not ErrorCode.REQUEST_TIMED_OUT:
         group.offsets.settle(ticket.tps, ticket.write_id, ticket.producer_id)
@@ -358,7 +358,7 @@ def fetch_offsets(
 ) -> list[tuple[str, list[FetchedOffset]]]:
     """Return committed offsets of the named partitions, or of all if `topics` is None.
 
-    Shape: rows in the order of the request, in any state of the group: simple consumers use it too.
+    Shape: rows in the order of the request, in any state of the group, since simple consumers use this too.
     """
     if group is None or group.is_dead:
         group = None
@@ -371,7 +371,7 @@ def fetch_offsets(
 
 
 def committed_partitions(group: AnyGroup | None) -> list[tuple[str, list[int]]]:
-    """Return the partitions, by topic, of which a group has offsets."""
+    """Return the partitions, by topic, for which a group has offsets."""
     by_topic: dict[str, list[int]] = {}
     if group is not None and not group.is_dead:
         for tp in group.offsets.committed:
@@ -408,7 +408,7 @@ def delete_offsets(
 ) -> bool:
     """Remove offsets of an empty group, or of topics that no member of a consumer group reads.
 
-    Shape: False if nothing could be removed, so that the group stays as it is.
+    Shape: False if nothing could be removed and the group stays unchanged.
     """
     if group.is_dead or not group.keeps_offsets:
         out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
@@ -445,15 +445,15 @@ def remove_offsets(
 ) -> list[OffsetRecord | GroupRecord]:
     """Return tombstones for those of the partitions that have an offset.
 
-    Shape: a group that is then empty and without offsets becomes dead unless it is to be kept, and its own
-    tombstone is included if it ever had a generation. Without any tombstone nothing changes.
+    Shape: a group that is empty and without offsets afterwards becomes dead, unless `keep` is set; its own tombstone is
+    included if it ever had a generation. Without any tombstone nothing changes.
     """
     known = group.offsets.known_partitions(tps)
     records: list[OffsetRecord | GroupRecord] = [
         OffsetRecord(group.group_id, tp, None) for tp in known
     ]
     if keep or not isinstance(group, Group):
-        return records  # a consumer group without members and offsets is removed by itself
+        return records  # a consumer group without members and offsets is removed separately
     if group.is_empty and group.offsets.nothing_left_without(known):
         if group.is_stored():
             records.append(GroupRecord(group.group_id, None))

@@ -1,4 +1,4 @@
-"""Which partition of __consumer_offsets, and so which broker, a group belongs to."""
+"""The partition of __consumer_offsets, and thus the broker, to which a group belongs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import lru_cache
 from operator import mul
 from struct import unpack
 
-#: Names are hashed by so many UTF-16 code units at a time: names of 32 KB take a millisecond.
+#: The number of UTF-16 code units that are hashed at a time: names of 32 KB take a millisecond.
 BLOCK = 1024
 _POWERS = [pow(31, BLOCK - 1 - place, 1 << 32) for place in range(BLOCK)]
 
-#: Longer names are not remembered; nobody but an attacker has many of them.
+#: Longer names are not cached; only an attacker has many of them.
 MOST_REMEMBERED = 256
 
 
@@ -28,7 +28,7 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """Return the partition that holds a group (or, with its topic's count, a transactional id).
+    """Return the partition that holds a group (or a transactional id, with the count of its topic).
 
     Source: GroupMetadataManager.partitionFor; Utils.abs maps the smallest number to 0.
     """

@@ -1,6 +1,6 @@
-"""How a group gets to its next generation: joining, timeouts, handing out assignments.
+"""The transition of a group to its next generation: joining, timeouts, distribution of assignments.
 
-Each function is a step of an operation and puts the actions it needs into its Result.
+Each function is a step of an operation and puts its actions into a Result.
 Source: GroupCoordinator.scala, DelayedJoin.scala.
 """
 
@@ -30,7 +30,7 @@ SYNC_DUE = "sync_due"
 
 
 class EmptyGroupStored(NamedTuple):
-    """Ticket of the write that says a group has no members any more."""
+    """Ticket of the write that records a group without members."""
 
     group_id: str
 
@@ -57,7 +57,7 @@ def keep_alive(group: Group, member: Member, now_ms: int, out: Result[Any]) -> N
 def set_deadline(group: Group, member: Member, deadline_ms: int, out: Result[Any]) -> None:
     """Set the time at which the member counts as failed.
 
-    An earlier timer is left alone and set again when it fires, so that a heartbeat needs no timer.
+    A timer that is set for an earlier time stays, and is set again when it fires, so that a heartbeat needs no timer.
     """
     member.deadline_ms = deadline_ms
     if member.timer_at_ms is None or member.timer_at_ms > deadline_ms:
@@ -92,7 +92,7 @@ def add_pending_member(
 def pending_member_due(
     config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
-    """Stop waiting for a member that was given an id."""
+    """Stop waiting for a pending member."""
     due_ms = group.pending_members.get(member_id)
     if due_ms is None or group.state is GroupState.DEAD:
         return
@@ -115,7 +115,7 @@ def drop(group: Group, member_id: str, out: Result[Any]) -> Member | None:
 def rename_static(
     group: Group, instance_id: str, old_id: str, new_id: str, out: Result[Any]
 ) -> None:
-    """Give a static member a new member id; its timer is set when it is next kept alive."""
+    """Give a static member a new member id; its timer is set when the member is next kept alive."""
     out.cancel(MEMBER_DUE, (group.group_id, old_id))
     group.rename_static(instance_id, old_id, new_id)
 
@@ -128,11 +128,11 @@ def join_abandoned(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """The connection on which a JoinGroup waited has ended.
+    """The connection of a waiting JoinGroup has ended.
 
-    Shape: a new member that was never told its id cannot come back, and is removed. Any other has its session
-    timeout from now to join again, as after its last heartbeat; Apache Kafka waits for a new one for five
-    minutes, and for a known one until the rebalance ends.
+    Shape: a new member that never received its id cannot come back, and is removed. Any other member has its session
+    timeout from now to join again, as after its last heartbeat. Apache Kafka waits five minutes for a new member, and
+    until the end of the rebalance for a known one.
     """
     member = next((m for m in group.members.values() if m.join_token == token), None)
     if member is None or group.state is GroupState.DEAD:
@@ -148,7 +148,7 @@ def join_abandoned(
 def remove_pending_member(
     config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
-    """Remove a pending member; others may have waited only for it."""
+    """Remove a pending member; the group may have waited only for it."""
     drop(group, member_id, out)
     try_complete_join(config, group, now_ms, out)
 
@@ -156,14 +156,14 @@ def remove_pending_member(
 def remove_member(
     config: GroupConfig, group: Group, member: Member, now_ms: int, out: Result[Any], reason: str
 ) -> None:
-    """Remove a member, and rebalance its share among the others."""
+    """Remove a member, and redistribute its share among the others."""
     take_out(group, member, out)
     go_on_without(config, group, now_ms, out, reason)
 
 
 def take_out(group: Group, member: Member, out: Result[Any]) -> None:
-    """Remove a member, and answer what it waits for."""
-    # A new member whose JoinGroup still waits is asked to join again, if its client is still there.
+    """Remove a member, and answer its waiting requests."""
+    # A new member whose JoinGroup still waits has to join again, if its client is still there.
     token = group.await_join(member, None)
     out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID))
     # Apache Kafka does not answer a waiting SyncGroup of a removed member.
@@ -174,7 +174,7 @@ def take_out(group: Group, member: Member, out: Result[Any]) -> None:
 def go_on_without(
     config: GroupConfig, group: Group, now_ms: int, out: Result[Any], reason: str
 ) -> None:
-    """Rebalance after members were removed, or end a rebalance that waited only for them."""
+    """Rebalance after a removal of members, or end a rebalance that waited only for them."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(config, group, now_ms, out, reason)
     elif group.state is GroupState.PREPARING_REBALANCE:
@@ -197,8 +197,8 @@ def prepare_rebalance(
 ) -> None:
     """Make all members join again.
 
-    Shape: a group that was empty waits a fixed time for more members, and again as long as new ones
-    join, up to the rebalance timeout (KIP-134); any other group only until all have joined.
+    Shape: a group that was empty waits a fixed time for more members, and again as long as new ones join, up to the
+    rebalance timeout (KIP-134); any other group waits only until all members have joined.
     """
     if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignment(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
@@ -231,7 +231,7 @@ def set_join_timer(group: Group, due_ms: int, out: Result[Any]) -> None:
 
 
 def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
-    """Continue with the members that have joined, because the time is over."""
+    """Continue with the members that have joined, because the time limit has passed."""
     if group.state is not GroupState.PREPARING_REBALANCE or group.join_due_ms is None:
         return
     if now_ms < group.join_due_ms:
@@ -250,7 +250,7 @@ def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -
 
 
 def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
-    """Continue if no member is missing; the first delay of an empty group is never cut short."""
+    """Continue if no member is missing; the first delay of an empty group is never shortened."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.initial_remaining_ms is None
@@ -262,8 +262,8 @@ def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Resul
 def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
     """Begin the next generation with the members that have joined.
 
-    Shape: dynamic members that have not joined are removed; static ones stay until their session
-    ends. If only such members are left, the group keeps waiting, since none of them can lead it.
+    Shape: dynamic members that have not joined are removed; static members stay until their session ends. If only such
+    static members are left, the group continues to wait, since none of them can lead it.
     """
     absent = [m for m in group.members.values() if m.join_token is None]
     for member in absent:
@@ -297,7 +297,7 @@ def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[An
 
 
 def sync_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
-    """Remove the members that joined a generation but never sent their SyncGroup."""
+    """Remove the members that joined a generation but did not send their SyncGroup."""
     if group.sync_due_ms is None or group.state not in (
         GroupState.COMPLETING_REBALANCE,
         GroupState.STABLE,
@@ -316,7 +316,7 @@ def sync_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -
 
 
 def sync_received(group: Group, member_id: str) -> None:
-    """Note that a member has asked for its assignment."""
+    """Note that a member has requested its assignment."""
     group.pending_sync.discard(member_id)
     if not group.pending_sync:
         group.sync_due_ms = None

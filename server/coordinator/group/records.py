@@ -3,8 +3,8 @@
     key   int16 0 or 1 (1 is written), group, topic, partition     value  OffsetCommitValue 0-4
     key   int16 2, group                                            value  GroupMetadataValue 0-4
     value int16 version, then the fields; 3 is written, or 4 for an offset with the id of its topic
-          (as by Apache Kafka 4), or 1 for one with an expire time of its own, the only version that
-          has it. A null value is a tombstone.
+          (as in Apache Kafka 4), or 1 for one with its own expire time, which only that version
+          has. A null value is a tombstone.
 
 Source: GroupMetadataManager.scala.
 """

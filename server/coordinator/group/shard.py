@@ -1,8 +1,7 @@
 """The groups of one partition of __consumer_offsets: the machine that the runtime runs.
 
-Operations look up the group, do their step and return a Result. Committed offsets and
-`Group.persisted` change only in `replay`; `completed` continues after a write. Nothing here waits,
-reads a clock or uses a log.
+Operations look up the group, do their step and return a Result. Committed offsets and `Group.persisted` change only in
+`replay`; `completed` continues after a write. No function here waits, reads a clock or uses a log.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ log = logging.getLogger(__name__)
 
 RETENTION_DUE = "retention_due"
 RETENTION_BATCH = 1_000
-"""How many tombstones one batch of expired offsets holds at most, unless one group has more."""
+"""The maximum number of tombstones in one batch of expired offsets, unless one group has more."""
 
 
 RETENTION_GROUPS = 256
-"""How many groups are looked at for one batch."""
+"""The number of groups that are checked for one batch."""
 
 
 def no_metadata(config: GroupConfig) -> Metadata:
-    """A broker without topics."""
+    """The metadata of a broker without topics."""
     return Metadata(
         MetadataImage, TopicHashes(), lambda group_id, kind: GroupSettings.of(config, kind)
     )
@@ -65,8 +64,8 @@ def no_metadata(config: GroupConfig) -> Metadata:
 class GroupShard:
     """All groups of one partition.
 
-    Shape: `groups` by id; `memory` is the account of all groups of the broker; `write_id` numbers commits. `groups_of_producer` maps a producer id to
-    the ids of the groups that the end of its transaction concerns.
+    Shape: `groups` by id; `memory` is the account of all groups of the broker; `write_id` numbers commits.
+    `groups_of_producer` maps a producer id to the ids of the groups that the end of its transaction affects.
     """
 
     def __init__(
@@ -97,9 +96,9 @@ class GroupShard:
     # Members of the classic protocol
 
     def rules(self, group_id: str) -> GroupRules:
-        """What the members of a group, or of one that is made, can ask of it.
+        """The operations that members can request on an existing or new group.
 
-        Shape: members of the classic protocol find a share group to be a classic group that they cannot join.
+        Shape: members of the classic protocol see a share group as a classic group that they cannot join.
         """
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) or (
@@ -109,13 +108,13 @@ class GroupShard:
         return self.classic
 
     def join_group(self, joining: Joining, now_ms: int) -> Result[Any]:
-        """Take a member in; the answer may come later."""
+        """Add a member; the answer may come later."""
         return self.rules(joining.request.group_id).join_group(joining, now_ms)
 
     def join_abandoned(
         self, group_id: str, token: int, knows_its_id: bool, now_ms: int
     ) -> Result[Any]:
-        """The connection on which a JoinGroup waited has ended; see rebalance.join_abandoned."""
+        """The connection of a waiting JoinGroup has ended; see rebalance.join_abandoned."""
         return self.classic.join_abandoned(group_id, token, knows_its_id, now_ms)
 
     def sync_group(self, request: SyncGroupRequest, token: int, now_ms: int) -> Result[Any]:
@@ -131,7 +130,7 @@ class GroupShard:
         return self.rules(request.group_id).leave_group(request, token, now_ms)
 
     def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
-        """Remove a group that has no members, with its offsets; the answer is an ErrorCode."""
+        """Remove a group that has no members, and its offsets; the answer is an ErrorCode."""
         if isinstance(self.groups.get(group_id), ShareGroup):
             return self.share.delete_group(group_id, token, now_ms)
         return self.rules(group_id).delete_group(group_id, token, now_ms)
@@ -148,7 +147,7 @@ class GroupShard:
     ) -> Result[OffsetCommitResponse]:
         """Store offsets; an unknown group is created for a simple consumer.
 
-        Errors: `unknown_group` for a member of a group that is not known.
+        Errors: `unknown_group` for a member of an unknown group.
         """
         out: Result[OffsetCommitResponse] = Result()
         group = self.groups.get(request.group_id)
@@ -178,9 +177,9 @@ class GroupShard:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, token: int, now_ms: int
     ) -> Result[TxnOffsetCommitResponse]:
-        """Store offsets in a transaction, which the caller has verified.
+        """Store offsets in a transaction that the caller has verified.
 
-        Errors: as by Apache Kafka 4, ILLEGAL_GENERATION for a member of a group that is not known.
+        Errors: as in Apache Kafka 4, ILLEGAL_GENERATION for a member of an unknown group.
         """
         out: Result[TxnOffsetCommitResponse] = Result()
         error = self.refuses_group(request.group_id)
@@ -205,7 +204,7 @@ class GroupShard:
         return out
 
     def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Check whether a member may ask for offsets. Errors: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        """Check whether a member may fetch offsets. Errors: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
         group = self.groups.get(group_id)
         return ErrorCode.NONE if group is None else group.validate_fetch(member_id, member_epoch)
 
@@ -219,13 +218,13 @@ class GroupShard:
         return offsets.fetch_offsets(self.groups.get(group_id), topics, require_stable)
 
     def committed_partitions(self, group_id: str) -> list[tuple[str, list[int]]]:
-        """Return what a group has offsets of; see offsets.committed_partitions."""
+        """Return the partitions for which a group has offsets; see offsets.committed_partitions."""
         return offsets.committed_partitions(self.groups.get(group_id))
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, token: int, now_ms: int
     ) -> Result[OffsetDeleteResponse]:
-        """Remove offsets. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; others are in the rows."""
+        """Remove offsets. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; other errors are in the rows."""
         out: Result[OffsetDeleteResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
@@ -238,10 +237,10 @@ class GroupShard:
     def remove_partitions(
         self, group_id: str, tps: Iterable[TopicPartition], now_ms: int
     ) -> Result[Any]:
-        """Remove a group's offsets for partitions that do not exist any more.
+        """Remove a group's offsets for partitions that no longer exist.
 
-        Shape: as in Apache Kafka 3.9, this is also when a group without members and offsets is removed,
-        whether or not it had offsets for these partitions; 4.3 leaves that to the check of retention.
+        Shape: as in Apache Kafka 3.9, this also removes a group without members and offsets, whether or not it had
+        offsets for these partitions; 4.3 leaves such groups to the check of retention.
         Source: GroupMetadataManager.cleanupGroupMetadata; OffsetMetadataManager.onPartitionsDeleted.
         """
         out: Result[Any] = Result()
@@ -265,10 +264,9 @@ class GroupShard:
         return out
 
     def retention_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Remove expired offsets and groups without any, one batch at a time.
+        """Remove expired offsets and groups without offsets, one batch at a time.
 
-        Shape: the timer's key lists the groups left over from the last batch; () starts a new
-        round.
+        Shape: the timer's key lists the groups left over from the last batch; () starts a new round.
         """
         names = list(timer.key) or list(self.groups)
         records: list[GroupCoordinatorRecord] = []
@@ -293,9 +291,9 @@ class GroupShard:
     # Writes
 
     def replay(self, record: GroupCoordinatorRecord, position: int, producer_id: int = -1) -> None:
-        """Apply a committed record: the only way hard state changes.
+        """Apply a committed record; hard state changes only here.
 
-        Shape: in log order; `position` grows by batch. `producer_id` is -1 outside transactions.
+        Shape: in log order; `position` increases by batch. `producer_id` is -1 outside transactions.
         """
         if isinstance(record, ShareGroupRecord):
             self.replay_share_group(record)
@@ -320,7 +318,7 @@ class GroupShard:
             self.groups_of_producer.setdefault(producer_id, set()).add(record.group_id)
 
     def replay_consumer_group(self, record: ConsumerGroupRecord) -> None:
-        """Apply a record of a consumer group; the first makes it, its tombstone leaves only its offsets."""
+        """Apply a record of a consumer group; the first creates the group, its tombstone leaves only its offsets."""
         group = self.groups.get(record.group_id)
         if not isinstance(group, ConsumerGroup):
             if record.value is None:
@@ -333,7 +331,7 @@ class GroupShard:
             replay_consumer_group(group, record)
 
     def replay_share_group(self, record: ShareGroupRecord) -> None:
-        """Apply a record of a share group; the first makes it, its tombstone removes it."""
+        """Apply a record of a share group; the first creates the group, its tombstone removes it."""
         group = self.groups.get(record.group_id)
         if not isinstance(group, ShareGroup):
             if record.value is None:
@@ -346,7 +344,7 @@ class GroupShard:
             replay_share_group(group, record)
 
     def put(self, made: AnyGroup) -> None:
-        """Put a group in the place of the one with its id, if there is one, and give it the offsets of that."""
+        """Replace the group with the same id, if there is one, and keep its offsets."""
         group = self.groups.get(made.group_id)
         if group is not None:
             made.offsets = group.offsets
@@ -355,7 +353,7 @@ class GroupShard:
         self.groups[made.group_id] = made
 
     def replace(self, group: AnyGroup) -> Group:
-        """Put a classic group in the place of another, with the same offsets."""
+        """Replace a group by a classic group with the same offsets."""
         made = Group(group.group_id, -1, memory=self.memory)
         self.put(made)
         return made
@@ -390,18 +388,18 @@ class GroupShard:
                     out.reply(ticket.token, ticket.response)
             self.removed(ticket.group_ids, error, now_ms, out)
         elif error is not ErrorCode.NONE:
-            # Nobody waits for the record of an empty group. If the coordinator moves now, the
-            # previous generation comes back, and its members soon time out.
+            # No request waits for the record of an empty group. If the coordinator moves now, the previous generation
+            # comes back, and its members soon time out.
             log.warning("%s storing %r", error.name, ticket)
         return out
 
     def removed(
         self, group_ids: Iterable[str], error: ErrorCode, now_ms: int, out: Result[Any]
     ) -> None:
-        """Forget dead groups now that their tombstones are stored.
+        """Forget dead groups whose tombstones are now stored.
 
-        Shape: a group that still has something stored is restored from the log's state: because the
-        tombstones failed, or because a transaction has offsets for it.
+        Shape: a group that still has stored state is restored from the log's state, because the tombstones failed, or
+        because a transaction has offsets for it.
         """
         if error is ErrorCode.REQUEST_TIMED_OUT:
             return
@@ -422,8 +420,7 @@ class GroupShard:
     def drop_if_unused(self, group: AnyGroup, out: Result[Any]) -> None:
         """Forget a group that has no members and nothing in the log.
 
-        Shape: a member that was given an id and has not come back with it does not count; it will
-        get UNKNOWN_MEMBER_ID and ask for another.
+        Shape: pending members do not count; they will get UNKNOWN_MEMBER_ID and ask for another id.
         """
         if not group.is_empty or group.offsets or not group.keeps_offsets:
             return
@@ -437,7 +434,7 @@ class GroupShard:
     # Loading and unloading the partition
 
     def loaded(self, now_ms: int) -> Result[Any]:
-        """Restore groups from what was replayed, and start to serve them."""
+        """Restore groups from the replayed records, and start to serve them."""
         out: Result[Any] = Result()
         for group in list(self.groups.values()):
             if isinstance(group, ConsumerGroup):
@@ -454,7 +451,7 @@ class GroupShard:
         return out
 
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
-        """Refuse all waiting requests, since another broker will coordinate these groups; one group at a time."""
+        """Refuse all waiting requests, since another broker will coordinate these groups; one group per step."""
         self.groups_of_producer.clear()
         yield self.writes.unload()
         while self.groups:
@@ -466,23 +463,23 @@ class GroupShard:
             yield out
 
     def shift_time(self, delta_ms: int) -> None:
-        """Move all deadlines, because the clock behind `now_ms` was set."""
+        """Shift all deadlines, because the clock behind `now_ms` was set."""
         self.classic.shift_time(delta_ms)
         self.writes.shift_time(delta_ms)
         self.share.shift_time(delta_ms)
 
     def target_assigned(self, effect: AssignTarget, found: Any, now_ms: int) -> Result[Any]:
-        """Store a target that was computed in steps; None if that failed."""
+        """Store a target that was computed in steps; None if the computation failed."""
         if isinstance(self.groups.get(effect.group_id), ShareGroup):
             return self.share.target_assigned(effect, found, now_ms)
         return self.consumer.target_assigned(effect, found, now_ms)
 
     def ensure(self, group_id: str, now_ms: int) -> AnyGroup:
-        """Return a group, an empty one if it is not known yet."""
+        """Return a group; create an empty one if it is unknown."""
         return self.groups.get(group_id) or self.create(group_id, now_ms)
 
     def refuses_group(self, group_id: str) -> ErrorCode:
-        """Whether a group, if it is not known yet, may not be made. Errors: those of GroupMemory."""
+        """The error if a group is unknown and may not be created. Errors: those of GroupMemory."""
         if group_id in self.groups:
             return ErrorCode.NONE
         return self.memory.refuses_members(self.config, 0, GROUP_BYTES + len(group_id))

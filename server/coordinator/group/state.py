@@ -1,7 +1,7 @@
 """A group and its members in memory. Source: GroupMetadata.scala, MemberMetadata.scala.
 
-Everything here except `Group.persisted` and the committed part of `Group.offsets` is soft state: it
-is lost when the coordinator moves, and rebuilt from those two.
+Everything here except `Group.persisted` and the committed part of `Group.offsets` is soft state: it is lost when the
+coordinator moves, and is rebuilt from those two.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .offset_store import OffsetStore
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 Protocols = list[tuple[str, bytes]]
-"""(name, metadata) of each protocol that a member supports, its favourite first."""
+"""(name, metadata) of each protocol that a member supports, in order of preference."""
 
 
 class GroupState(Enum):
     """The state of a classic group; the value is Kafka's name on the wire.
 
-    EMPTY: no members; there may be offsets. Groups that only store offsets are always EMPTY.
-    PREPARING_REBALANCE: JoinGroup requests wait until all members have joined, or time is up.
-    COMPLETING_REBALANCE: a generation has begun; SyncGroup requests wait for the leader's.
+    EMPTY: no members; there may be offsets. Groups that only store offsets are always EMPTY. PREPARING_REBALANCE:
+    JoinGroup requests wait until all members have joined, or the time limit has passed. COMPLETING_REBALANCE: a
+    generation has begun; SyncGroup requests wait for the leader's.
     STABLE: every member has its assignment or can fetch it.
     DEAD: being removed, or its coordinator has moved; a final state.
     """
@@ -42,7 +42,7 @@ class GroupState(Enum):
     STABLE = "Stable"
     DEAD = "Dead"
 
-    __hash__ = object.__hash__  # Enum's own runs in Python; there is one object of each state
+    __hash__ = object.__hash__  # Enum's own __hash__ is Python code; there is one object per state
 
 
 #: The states from which each state may be reached.
@@ -60,10 +60,10 @@ VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
 class Member:
     """One member of a group.
 
-    Shape: `join_token` and `sync_token` name its waiting request, or are None. `deadline_ms` is
-    when the member counts as failed without a heartbeat; `timer_at_ms` is when its timer fires,
-    which may be earlier, since a heartbeat moves only the deadline. `is_gone`: the connection of its
-    waiting request has ended. `held_bytes` is what the group counts for it.
+    Shape: `join_token` and `sync_token` identify its waiting requests, or are None. `deadline_ms` is the time at which
+    the member counts as failed without a heartbeat. `timer_at_ms` is the time at which its timer fires; it may be
+    earlier, since a heartbeat moves only the deadline. `is_gone`: the connection of its waiting request has ended.
+    `held_bytes` is the memory that the group counts for it.
     """
 
     __slots__ = (
@@ -123,17 +123,17 @@ class Member:
         raise KeyError(protocol_name)
 
     def vote(self, candidates: set[str]) -> str:
-        """Return the candidate this member prefers. Errors: KeyError if it supports none."""
+        """Return the candidate that this member prefers. Errors: KeyError if it supports none."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
         raise KeyError(self.member_id)
 
     def must_be_heard_of(self) -> bool:
-        """Whether silence until the deadline means failure.
+        """Whether silence until the deadline counts as failure.
 
-        A member whose request waits here has not failed by being silent, unless it is new: then its
-        client may be gone, and would return as another new member; or its connection has ended.
+        A member whose request waits here is not failed because it is silent. There are two exceptions: a new member,
+        whose client may be gone and would return as another new member; and a member whose connection has ended.
         """
         return (self.is_new or self.is_gone) or (
             self.join_token is None and self.sync_token is None
@@ -144,7 +144,7 @@ class Member:
 
 
 def member_bytes(member: Member) -> int:
-    """What a member keeps in memory."""
+    """The memory that a member takes."""
     return (
         MEMBER_BYTES
         + getsizeof(member.member_id)
@@ -158,12 +158,12 @@ def member_bytes(member: Member) -> int:
 class Group:
     """A classic group, or one that only stores offsets.
 
-    Shape: `persisted` is the last committed GroupMetadataValue, as stored, or None. `members` keeps
-    joining order; `static_members` maps instance id to member id; `pending_members`, those given a
-    member id who have not come back with it, maps id to deadline. `join_due_ms` is set while a
-    rebalance is prepared, and also `initial_remaining_ms` during its first, fixed delay;
-    `sync_due_ms` while members have not sent their SyncGroup. `held_bytes` is what the group and its
-    members keep in memory, without offsets, and is also counted in `memory`.
+    Shape: `persisted` is the last committed GroupMetadataValue, as stored, or None. `members` keeps joining order;
+    `static_members` maps instance id to member id; `pending_members` maps the ids of members that were given an id and
+    have not come back with it to their deadlines. `join_due_ms` is set while a rebalance is prepared, and also
+    `initial_remaining_ms` during its first, fixed delay; `sync_due_ms` is set while members have not sent their
+    SyncGroup. `held_bytes` is the memory of the group and its members, without offsets, and is also counted in
+    `memory`.
     """
 
     __slots__ = (
@@ -227,7 +227,7 @@ class Group:
         self.offsets = OffsetStore()
         self.persisted: bytes | None = None
 
-    # What all kinds of groups have (kinds.py)
+    # The interface of all kinds of groups (kinds.py)
 
     @property
     def is_empty(self) -> bool:
@@ -238,7 +238,7 @@ class Group:
         return self.state is GroupState.DEAD
 
     def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Check that a member id is known, and that its instance id still has it."""
+        """Check that a member id is known, and still belongs to its instance id."""
         if instance_id is not None:
             current_id = self.static_members.get(instance_id)
             if current_id is None:
@@ -250,9 +250,8 @@ class Group:
     def validate_commit(self, sender: Committer) -> ErrorCode:
         """Check whether the sender may commit.
 
-        Shape: generation -1 without a member is a simple consumer or an administrator, who may commit
-        while the group has no members; in a transaction at any time, since older producers send nothing
-        more.
+        Shape: generation -1 without a member means a simple consumer or an administrator. They may commit while the
+        group has no members, and in a transaction at any time, since older producers do not send a generation.
         Source: GroupCoordinator.validateOffsetCommit.
         """
         if self.state is GroupState.DEAD:
@@ -268,7 +267,7 @@ class Group:
         elif not sender.transactional and self.state is not GroupState.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not sender.transactional and self.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows this generation but not yet its own assignment.
+            # The member knows this generation but does not have its own assignment yet.
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -277,20 +276,21 @@ class Group:
         return None
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Anybody may ask."""
+        """Every client may fetch."""
         return ErrorCode.NONE
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Return the partitions whose offsets have expired.
 
-        Shape: an empty group's offsets expire together, counted from when it became empty; those of a
-        stable consumer group one by one, except of topics it reads; a simple consumer's one by one.
+        Shape: an empty group's offsets expire together, counted from when it became empty. The offsets of a stable
+        consumer group expire one by one, except those of topics that it reads; those of a simple consumer also expire
+        one by one.
         """
         offsets = self.offsets
         if self.protocol_type is None:
             return offsets.expired(now_ms, retention_ms)
         if self.state is GroupState.EMPTY:
-            # Before version 2 a group's value did not say when the group became empty.
+            # Before version 2, a group's value did not include when the group became empty.
             since_ms = self.state_timestamp_ms if self.state_timestamp_ms >= 0 else None
             return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
         topics = self.subscribed_topics
@@ -305,18 +305,20 @@ class Group:
     # Memory
 
     def hold(self, more: int) -> None:
-        """Count more, or less, memory."""
+        """Add to the counted memory, or subtract from it."""
         self.held_bytes += more
         self.memory.members += more
 
     def count(self, member: Member) -> None:
-        """Count what a member keeps in memory now."""
+        """Update the memory that is counted for a member."""
         now = member_bytes(member)
         self.hold(now - member.held_bytes)
         member.held_bytes = now
 
     def assign(self, member: Member, assignment: bytes) -> None:
-        """Give a member its assignment; only that is counted anew, since a rebalance does so for every member."""
+        """Give a member its assignment; only the assignment is counted again, since a rebalance does this for every
+        member.
+        """
         more = getsizeof(assignment) - getsizeof(member.assignment)
         member.assignment = assignment
         if more:
@@ -324,19 +326,19 @@ class Group:
             self.hold(more)
 
     def persist(self, value: bytes | None) -> None:
-        """Take the value that is stored for the group."""
+        """Set the value that is stored for the group."""
         self.hold(getsizeof(value) - getsizeof(self.persisted))
         self.persisted = value
 
     def forget(self) -> None:
-        """Count nothing for the group any more."""
+        """Stop counting memory for the group."""
         self.memory.offsets -= self.offsets.held_bytes
         self.hold(-self.held_bytes)
 
     # Members
 
     def expect(self, member_id: str, due_ms: int) -> None:
-        """Note that a member was given an id, with which it has to come back."""
+        """Note that a member was given an id with which it has to come back."""
         self.expect_no_more(member_id)
         self.pending_members[member_id] = due_ms
         self.hold(PENDING_BYTES + getsizeof(member_id))
@@ -385,7 +387,7 @@ class Group:
         """Give a static member a new member id and keep everything else about it."""
         member = self.members.pop(old_id)
         member.member_id = new_id
-        # Its running timer is for the old id and will find no member.
+        # Its running timer is for the old id, and will find no member.
         member.timer_at_ms = None
         self.members[new_id] = member
         if self.leader_id == old_id:
@@ -404,7 +406,7 @@ class Group:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Take the values of a known member's JoinGroup."""
+        """Store the values of a known member's JoinGroup."""
         if member.protocols != protocols:
             self.count_protocols(member, -1)
             member.protocols = protocols
@@ -425,7 +427,7 @@ class Group:
         return len(self.members) == self.num_awaiting_join and not self.pending_members
 
     def elect_joined_leader(self) -> bool:
-        """Ensure that the leader is a member that has joined; False if none has."""
+        """Make sure that the leader has joined; False if no member has."""
         if self.leader_id is None:
             return False
         leader = self.members.get(self.leader_id)
@@ -462,7 +464,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Let each member vote among the protocols that all support, and return the winner."""
+        """Let each member vote among the protocols that all members support, and return the winner."""
         size = len(self.members)
         candidates = {name for name, count in self.supported_protocols.items() if count == size}
         votes: dict[str, int] = {}
@@ -504,11 +506,11 @@ class Group:
         return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
 
     def is_stored(self) -> bool:
-        """Whether the log has, or is about to have, a record of this group's generation."""
+        """Whether the log has, or will soon have, a record of this group's generation."""
         return self.persisted is not None or self.generation_id > 0
 
     def init_next_generation(self, now_ms: int) -> None:
-        """Begin a generation with the present members, or become empty if there are none."""
+        """Begin a generation with the current members, or become empty without members."""
         self.generation_id += 1
         self.join_due_ms = None
         self.initial_remaining_ms = None
@@ -544,7 +546,7 @@ class Group:
         leader_id: str | None = None,
         skip_assignment: bool = False,
     ) -> JoinGroupResponse:
-        """The answer that this generation has begun; `leader_id` overrides its leader."""
+        """The answer that announces this generation; `leader_id` overrides its leader."""
         return JoinGroupResponse(
             error_code=0,
             generation_id=self.generation_id,
@@ -576,10 +578,10 @@ _INT32 = struct.Struct(">i")
 
 
 def read_subscription(metadata: bytes) -> list[str] | None:
-    """Return the topics of a consumer's subscription, or None if the bytes are not one.
+    """Return the topics of a consumer's subscription, or None if the bytes are not a subscription.
 
-    Shape: int16 version, then topics as an array of strings; fields of later versions follow and
-    are ignored. Source: ConsumerProtocol, GroupMetadata.computeSubscribedTopics.
+    Shape: int16 version, then topics as an array of strings; fields of later versions follow and are ignored. Source:
+    ConsumerProtocol, GroupMetadata.computeSubscribedTopics.
     """
     topics = []
     try:

@@ -1,7 +1,8 @@
 """All records of a group coordinator in __consumer_offsets, as values and as bytes.
 
-Keys 0 to 2 are those of classic groups and of offsets (records.py), 3 to 8 and 16 those of consumer groups
-(consumer/records.py), 10 to 15 those of share groups (share/records.py). The others belong to protocols that kwire does not have, and a reader passes over them.
+Keys 0 to 2 belong to classic groups and offsets (records.py), 3 to 8 and 16 to consumer groups (consumer/records.py),
+10 to 15 to share groups (share/records.py). The other keys belong to protocols that kwire does not have; readers skip
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The transaction coordinator's settings, named as Apache Kafka's keys are."""
+"""The transaction coordinator's settings, named after Apache Kafka's keys."""
 
 from __future__ import annotations
 

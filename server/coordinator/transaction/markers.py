@@ -1,4 +1,4 @@
-"""Markers that end a transaction: what must be written where, and the interface that writes it."""
+"""Markers that end a transaction: their content and partitions, and the interface for writing them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from ...metadata.topic_partition import TopicPartition
 
 
 class Markers(NamedTuple):
-    """The end of one transaction, for those partitions that do not have its marker yet.
+    """The end of one transaction, for the partitions that do not have its marker yet.
 
-    Shape: `coordinator_epoch` is the leader epoch of the partition of __transaction_state;
-    `transaction_version` is that of the protocol; from 2 on the marker has an epoch that no record
-    has.
+    Shape: `coordinator_epoch` is the leader epoch of the partition of __transaction_state. `transaction_version` is the
+    version of the protocol; from 2 on, the marker's epoch is higher than that of all records.
     """
 
     transactional_id: str
@@ -37,9 +36,8 @@ class MarkerSender(Protocol):
     def send(self, markers: Markers, written: Callable[[Outcomes], None]) -> None:
         """Write markers, and report the outcome of each partition once, at any time, in any order.
 
-        Shape: `written` may be called before this returns. NONE: committed there.
-        UNKNOWN_TOPIC_OR_PARTITION: the partition was deleted, and needs none.
-        INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: another coordinator has taken
-        over. Anything else should be retried.
+        Shape: `written` may be called before this function returns. NONE: committed there. UNKNOWN_TOPIC_OR_PARTITION:
+        the partition was deleted, and needs no marker. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED:
+        another coordinator has taken over. All other errors should be retried.
         """
         ...

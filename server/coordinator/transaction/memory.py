@@ -1,4 +1,4 @@
-"""What the transactional ids of a broker keep in memory, and when it is too much; pure."""
+"""The memory of a broker's transactional ids, and its limit; pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITION_BYTES = 400
 class TransactionMemory:
     """The account of all transactional ids of a broker. Unit: bytes, estimated.
 
-    Ids are in the log, and loaded whatever they need; the bound is on new ones and on more partitions.
+    Stored ids are always loaded from the log; the limit applies to new ids and to additional partitions.
     """
 
     __slots__ = ("_full", "used")
@@ -33,7 +33,9 @@ class TransactionMemory:
         self._full = False
 
     def refuses(self, config: TransactionConfig, more: int) -> ErrorCode:
-        """Whether so many bytes more are too much: COORDINATOR_LOAD_IN_PROGRESS, and clients try again."""
+        """The error if this many more bytes exceed the limit: COORDINATOR_LOAD_IN_PROGRESS, upon which clients try
+        again.
+        """
         if self.used + more <= config.state_max_bytes:
             self._full = False
             return ErrorCode.NONE
@@ -48,6 +50,6 @@ class TransactionMemory:
 
 
 def state_bytes(transactional_id: str, stored: TransactionMetadata | None) -> int:
-    """What a transactional id keeps in memory."""
+    """The memory that a transactional id takes."""
     partitions = 0 if stored is None else len(stored.partitions)
     return TRANSACTION_BYTES + getsizeof(transactional_id) + PARTITION_BYTES * partitions

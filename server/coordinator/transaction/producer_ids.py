@@ -18,9 +18,9 @@ class Block(Protocol):
 
 
 class ProducerIds:
-    """Hands out ids; asks for the next block only when the current one is used up.
+    """Hands out ids; requests the next block only when the current one is used up.
 
-    The rest of a block is lost when the broker stops; there are 2**63 ids, so this does no harm.
+    The rest of a block is lost when the broker stops, which is harmless, since there are 2**63 ids.
     Source: ZkProducerIdManager.
     """
 

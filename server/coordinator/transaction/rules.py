@@ -1,10 +1,10 @@
-"""Who may do what to a transactional id: decisions without effects, and their errors.
+"""The rules for operations on transactional ids: decisions without effects, and their errors.
 
 The table shows how an EndTxn is decided while no write is in flight, by the epoch in the request.
-"retry" is the epoch before the current one; before version 2 there is no retry. ITS is
+"retry" is the epoch before the current one; versions before 2 have no retry. ITS is
 INVALID_TXN_STATE, CT is CONCURRENT_TRANSACTIONS, PF is PRODUCER_FENCED; "end" decides the outcome,
 and "told" only answers. While markers are written (PREPARE_*), Kafka always has a transition pending,
-so its cases for these states are never reached; version 2 looks at that before the producer.
+so its cases for these states are never reached; version 2 checks that before the producer.
 
                      version 0 and 1     version 2
                      current epoch       current epoch       retry
@@ -44,10 +44,10 @@ def check_producer(
 
 
 def is_its_producer(stored: TransactionMetadata, asked: Producer) -> bool:
-    """Whether a producer that names its id may continue.
+    """Whether a producer that sends its id may continue.
 
-    Shape: with the current id, whose epoch is checked later; or with the previous one if its epochs
-    were used up, since the answer with the new id may have been lost.
+    Shape: it may with the current id, whose epoch is checked later. It also may with the previous id if the epochs of
+    that id were used up, since the answer with the new id may have been lost.
     """
     return (
         asked.producer_id == NO_PRODUCER_ID
@@ -85,8 +85,8 @@ def next_epoch(
 def outcome_of(transaction: Transaction | None, asked: End) -> TransactionState | Ended:
     """Return the state that an EndTxn leads to, or its answer if the state stays.
 
-    Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and
-    INVALID_TXN_STATE if there is no transaction or it has ended the other way.
+    Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and INVALID_TXN_STATE if there is no
+    transaction or it ended with the other outcome.
     """
     stored = None if transaction is None else transaction.stored
     if transaction is None or stored is None:

@@ -1,12 +1,12 @@
 """The transactional ids of one partition of __transaction_state: the machine that the runtime runs.
 
-A transaction ends in two phases. An EndTxn (or a fence, or a timeout) writes PREPARE_COMMIT or
-PREPARE_ABORT: this record decides the outcome. Then each partition is sent its marker, repeatedly
-if need be, and when all have it COMPLETE_COMMIT or COMPLETE_ABORT is written. A coordinator that
-loads a prepared transaction continues with the markers; one that is still ongoing times out
-eventually. So a transaction ends as a whole, wherever a coordinator stops.
+A transaction ends in two phases. An EndTxn (or a fence, or a timeout) writes PREPARE_COMMIT or PREPARE_ABORT; this
+record decides the outcome. Then each partition is sent its marker, repeatedly if necessary. When all partitions have
+it, COMPLETE_COMMIT or COMPLETE_ABORT is written. A coordinator that loads a prepared transaction continues with the
+markers; an ongoing transaction times out eventually. So a transaction ends as a whole, regardless of when a coordinator
+stops.
 
-`Transaction.stored` changes only in `replay`. Nothing here waits, reads a clock or uses a log.
+`Transaction.stored` changes only in `replay`. No function here waits, reads a clock or uses a log.
 Source: TransactionCoordinator.scala, TransactionStateManager.scala.
 """
 
@@ -54,7 +54,7 @@ EXPIRATION_DUE = "expiration_due"
 MARKERS_DUE = "markers_due"
 COMPLETE_DUE = "complete_due"
 BATCH = 1_000
-"""How many transactional ids are aborted or removed in one batch."""
+"""The number of transactional ids that are aborted or removed in one batch."""
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -64,7 +64,7 @@ _EMPTY: frozenset[TopicPartition] = frozenset()
 class TransactionShard:
     """All transactional ids of one partition.
 
-    Shape: `transactions` by id; `open` are those that are ONGOING; `memory` is the account of all
+    Shape: `transactions` by id; `open` are the transactions that are ONGOING; `memory` is the account of all
     transactional ids of the broker.
     """
 
@@ -91,10 +91,10 @@ class TransactionShard:
     ) -> Result[Initialized | NeedsProducerId]:
         """Give a producer its next epoch, which fences the holder of the previous one.
 
-        Shape: the answer is Initialized, or NeedsProducerId if `new_producer_id` is None and one is
-        needed. An open transaction is aborted first. Errors: CONCURRENT_TRANSACTIONS while one
-        ends, PRODUCER_FENCED for a producer that names an id and epoch that are not the current
-        ones (KIP-360), COORDINATOR_LOAD_IN_PROGRESS if there is no memory for a new id.
+        Shape: the answer is Initialized, or NeedsProducerId if one is needed and `new_producer_id` is None. An open
+        transaction is aborted first.
+        Errors: CONCURRENT_TRANSACTIONS while a transaction ends, PRODUCER_FENCED for a producer that sends an id and
+        epoch that are not the current ones (KIP-360), COORDINATOR_LOAD_IN_PROGRESS if there is no memory for a new id.
         """
         out: Result[Initialized | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
@@ -176,9 +176,9 @@ class TransactionShard:
     ) -> Result[ErrorCode]:
         """Add partitions to a producer's transaction; the first one opens it.
 
-        Shape: the answer is an ErrorCode, and comes when the partitions are stored.
-        Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS;
-        COORDINATOR_LOAD_IN_PROGRESS if there is no memory for them.
+        Shape: the answer is an ErrorCode, available once the partitions are stored.
+        Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; COORDINATOR_LOAD_IN_PROGRESS if
+        there is no memory for them.
         """
         out: Result[ErrorCode] = Result()
         transaction = self.transactions.get(transactional_id)
@@ -188,7 +188,7 @@ class TransactionShard:
             and transaction is not None
             and transaction.pending is not None
         ):
-            # The epoch may already be the next one, but nobody can know yet.
+            # The epoch may already be the next one, but that is not known yet.
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is not ErrorCode.NONE:
             out.reply(token, error)
@@ -223,7 +223,7 @@ class TransactionShard:
     ) -> ErrorCode:
         """Check whether a partition is part of a producer's open transaction (KIP-890).
 
-        Errors: those of add_partitions; TRANSACTION_ABORTABLE if it is not.
+        Errors: those of add_partitions; TRANSACTION_ABORTABLE if the partition is not part of it.
         """
         transaction = self.transactions.get(transactional_id)
         error = check_producer(transaction, producer_id, producer_epoch)
@@ -242,11 +242,12 @@ class TransactionShard:
     def end_transaction(
         self, asked: End, new_producer_id: int | None, token: int, now_ms: int
     ) -> Result[Ended | NeedsProducerId]:
-        """Decide how a transaction ends.
+        """Decide the outcome of a transaction.
 
-        Shape: the answer is Ended, and comes when the outcome is stored; the markers follow. It is
-        NeedsProducerId if the epochs are used up and `new_producer_id` is None. An EndTxn that is
-        repeated after the end gets the same answer as the first. Errors: those of outcome_of.
+        Shape: the answer is Ended, available once the outcome is stored; the markers follow. It is NeedsProducerId if
+        the epochs are used up and `new_producer_id` is None. A repeated EndTxn after the end gets the same answer as
+        the first.
+        Errors: those of outcome_of.
         """
         out: Result[Ended | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
@@ -290,10 +291,10 @@ class TransactionShard:
         client_version: int,
         new_producer_id: int | None,
     ) -> None:
-        """Write the outcome of transactions; this also takes the epoch from fenced producers.
+        """Write the outcome of transactions; this also invalidates the epoch of fenced producers.
 
-        Shape: in version 2 the epoch is incremented with every end. If it has reached its limit,
-        the new producer id is stored, and is used once the transaction is complete.
+        Shape: in version 2, each end increments the epoch. If the epoch has reached its limit, the new producer id is
+        stored, and is used once the transaction is complete.
         """
         bumps = client_version >= BUMPS_EPOCHS
         records = []
@@ -334,7 +335,7 @@ class TransactionShard:
     def markers_written(self, markers: Markers, outcomes: Outcomes, now_ms: int) -> Result[Any]:
         """Record the outcome of markers; when the last is written, the transaction is complete.
 
-        Shape: late outcomes of a transaction that has ended since change nothing.
+        Shape: late outcomes of a transaction that has already ended change nothing.
         """
         out: Result[Any] = Result()
         transaction = self.transactions.get(markers.transactional_id)
@@ -423,7 +424,7 @@ class TransactionShard:
             self.watch_timeouts(now_ms, out)
 
     def time_out(self, name: str, new_producer_id: int, now_ms: int) -> Result[Any]:
-        """Abort a timed-out transaction, now that there is a producer id for the next one."""
+        """Abort a timed-out transaction, with a new producer id for the next one."""
         out: Result[Any] = Result()
         transaction = self.transactions.get(name)
         if (
@@ -436,7 +437,7 @@ class TransactionShard:
         return out
 
     def expiration_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Remove ids that have not been used for long, one batch at a time.
+        """Remove ids that have been unused for long, one batch at a time.
 
         Shape: the timer's key lists the ids left over from the last batch; () starts a new round.
         """
@@ -475,7 +476,7 @@ class TransactionShard:
     # Writes
 
     def replay(self, record: TransactionRecord, position: int, producer_id: int = -1) -> None:
-        """Apply a committed record: the only way hard state changes. Called in log order."""
+        """Apply a committed record; hard state changes only here. Called in log order."""
         name, value = record
         self.open.discard(name)
         if value is None:
@@ -486,7 +487,7 @@ class TransactionShard:
             transaction = self.create(name)
         elif transaction.stored is not None:
             before = transaction.stored
-            # The replaced value has fields that this one lacks, until it is compacted away.
+            # The replaced value has fields that this one lacks; they remain until it is compacted away.
             if value.previous_producer_id == NO_PRODUCER_ID:  # version 0 has no field for it
                 value = value._replace(previous_producer_id=before.producer_id)
             if value.start_ms == NO_TIMESTAMP and self.config.transaction_version < BUMPS_EPOCHS:
@@ -503,8 +504,7 @@ class TransactionShard:
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
         """Continue after a write was committed and replayed, or failed with an error of the log.
 
-        Shape: REQUEST_TIMED_OUT may be followed by a second call, with the final outcome; until
-        then nothing else may change.
+        Shape: a second call, with the final outcome, may follow REQUEST_TIMED_OUT; until then nothing else may change.
         """
         out: Result[Any] = Result()
         is_known = error is not ErrorCode.REQUEST_TIMED_OUT
@@ -524,13 +524,13 @@ class TransactionShard:
         return out
 
     def create(self, name: str) -> Transaction:
-        """Make a transactional id known."""
+        """Create the entry of a transactional id."""
         transaction = self.transactions[name] = Transaction(name)
         self.count(transaction)
         return transaction
 
     def count(self, transaction: Transaction) -> None:
-        """Count what a transactional id keeps in memory now."""
+        """Update the memory that is counted for a transactional id."""
         now = state_bytes(transaction.transactional_id, transaction.stored)
         self.memory.used += now - transaction.held_bytes
         transaction.held_bytes = now
@@ -577,7 +577,7 @@ class TransactionShard:
                     stored = transaction.stored
                     assert stored is not None
                     if stored.client_version >= BUMPS_EPOCHS:
-                        # The producer may get the next epoch by naming the one it had.
+                        # The producer can get the next epoch by sending its previous one.
                         transaction.last_producer_epoch = stored.producer_epoch - 1
                     elif ticket.fenced:
                         transaction.last_producer_epoch = NO_PRODUCER_EPOCH
@@ -598,7 +598,7 @@ class TransactionShard:
             )
 
     def ended_answer(self, name: str, error: ErrorCode) -> Ended:
-        """The answer to an EndTxn that was decided, or that failed."""
+        """The answer to an EndTxn whose outcome was decided, or that failed."""
         stored = self.transactions[name].stored
         assert stored is not None
         if error is not ErrorCode.NONE or stored.client_version < BUMPS_EPOCHS:
@@ -608,7 +608,7 @@ class TransactionShard:
     def ended(self, ticket: Completed, error: ErrorCode, now_ms: int, out: Result[Any]) -> None:
         self.settle(ticket.transactional_id)
         if error is not ErrorCode.NONE:
-            # Every partition has its marker; only the record of it is missing.
+            # Every partition has its marker; only its record is missing.
             key = (ticket.transactional_id,)
             out.timers.append(Timer(COMPLETE_DUE, key, now_ms + self.config.marker_retry_ms))
 
@@ -632,7 +632,7 @@ class TransactionShard:
     # Loading and unloading the partition
 
     def loaded(self, now_ms: int) -> Result[Any]:
-        """Start to serve what was replayed, and continue transactions that were being ended."""
+        """Start to serve the replayed ids, and continue transactions that were being ended."""
         out: Result[Any] = Result()
         for transaction in self.transactions.values():
             stored = transaction.stored
@@ -647,7 +647,7 @@ class TransactionShard:
         return out
 
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
-        """Forget everything, one id at a time; waiting requests were answered when their writes were given up."""
+        """Forget all ids, one per step; waiting requests were answered when their writes were abandoned."""
         self.open.clear()
         nothing: Result[Any] = Result()
         while self.transactions:
@@ -655,7 +655,7 @@ class TransactionShard:
             yield nothing
 
     def shift_time(self, delta_ms: int) -> None:
-        """Move all deadlines, because the clock behind `now_ms` was set."""
+        """Shift all deadlines, because the clock behind `now_ms` was set."""
         for name in self.open:
             self.transactions[name].due_ms += delta_ms
 

@@ -1,11 +1,11 @@
-"""What is known of one transactional id, and how it may change.
+"""The state of one transactional id, and its transitions.
 
     EMPTY ──▶ ONGOING ──▶ PREPARE_COMMIT ──▶ COMPLETE_COMMIT ──▶ ONGOING, EMPTY
       ▲          │  └───▶ PREPARE_ABORT ───▶ COMPLETE_ABORT ───▶ ONGOING, EMPTY
       └ InitProducerId    (decided)          (every partition has its marker)
 
 A transaction that ends in version 2 of the protocol (KIP-890) gets the next epoch with PREPARE_*;
-its markers have that epoch, too. If the epochs of a producer id are used up, a new id is reserved
+its markers also have that epoch. If the epochs of a producer id are used up, a new id is reserved
 at that point (`next_producer_id`) and used, with epoch 0, from COMPLETE_* on. Version 2 can also
 abort when no transaction is open: from EMPTY or COMPLETE_* to PREPARE_ABORT.
 
@@ -24,9 +24,9 @@ from ..transition import IllegalTransition
 
 MAX_EPOCH = 0x7FFF
 LAST_EPOCH = MAX_EPOCH - 1
-"""The last epoch that a producer is given: one more is reserved to fence it."""
+"""The last epoch that a producer can get; one more is reserved to fence it."""
 BUMPS_EPOCHS = 2
-"""The version of the protocol since which every transaction has an epoch of its own."""
+"""The first version of the protocol in which every transaction has its own epoch."""
 
 
 class TransactionState(IntEnum):
@@ -65,8 +65,8 @@ class TransactionState(IntEnum):
 _S = TransactionState
 TITLES = {state: state.name.title().replace("_", "") for state in TransactionState}
 _IDLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
-#: The states from which each state may be reached. A fence goes to PREPARE_ABORT with the next
-#: epoch in one record, so nothing stays in PREPARE_EPOCH_FENCE.
+#: The states from which each state may be reached. A fence enters PREPARE_ABORT with the next epoch in one record, so
+#: no transaction stays in PREPARE_EPOCH_FENCE.
 VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: _IDLE,
     _S.ONGOING: _IDLE | {_S.ONGOING},
@@ -80,11 +80,11 @@ VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
 
 
 class TransactionMetadata(NamedTuple):
-    """What the log says of a transactional id.
+    """The stored state of a transactional id.
 
-    Shape: `previous_producer_id` is the id before the last change, `next_producer_id` the id once a
-    prepared transaction is complete; -1 for none. `client_version` is the version of the protocol
-    in which the last change was requested. Values of version 0 do not have these three.
+    Shape: `previous_producer_id` is the id before the last change, `next_producer_id` the id after a prepared
+    transaction is complete; -1 for none. `client_version` is the version of the protocol in which the last change was
+    requested. Values of version 0 do not have these three.
     Unit: times in ms since the epoch; start_ms is -1 before the first transaction.
     """
 
@@ -115,11 +115,10 @@ class TransactionMetadata(NamedTuple):
 class Transaction:
     """A transactional id: its stored state, and the soft state while it is coordinated here.
 
-    Shape: `stored` is None until the first record is committed. `pending` is the state that a write
-    in flight leads to; meanwhile nothing else may change. `unmarked` are the partitions without
-    their marker, in a prepared state. `last_producer_epoch` is the producer's epoch before the last
-    change, by which a retry of InitProducerId is recognized; the log does not store it. `held_bytes` is
-    what the shard counts for it.
+    Shape: `stored` is None until the first record is committed. `pending` is the target state of a write in flight;
+    until the write ends, nothing else may change. `unmarked` are the partitions without their marker, in a prepared
+    state. `last_producer_epoch` is the producer's epoch before the last change, which identifies a retry of
+    InitProducerId; the log does not store it. `held_bytes` is the memory that the shard counts for it.
     """
 
     __slots__ = (

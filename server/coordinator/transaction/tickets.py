@@ -11,7 +11,7 @@ from .state import BUMPS_EPOCHS
 
 
 class Producer(NamedTuple):
-    """What InitProducerId asks for; id and epoch are -1 unless the producer already has them."""
+    """The parameters of InitProducerId; id and epoch are -1 unless the producer already has them."""
 
     transactional_id: str
     timeout_ms: int
@@ -20,7 +20,7 @@ class Producer(NamedTuple):
 
 
 class End(NamedTuple):
-    """What EndTxn asks for; `client_version` is the version of the protocol."""
+    """The parameters of EndTxn; `client_version` is the version of the protocol."""
 
     transactional_id: str
     producer_id: int
@@ -86,9 +86,9 @@ class Added(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Ticket of an outcome; `answer` goes to the token once it is decided.
+    """Ticket of an outcome; `answer` is sent to the token once the outcome is decided.
 
-    Shape: None as answer means that of EndTxn, made from the outcome.
+    Shape: None as answer means the answer of EndTxn, made from the outcome.
     """
 
     transactional_ids: tuple[str, ...]
