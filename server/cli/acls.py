@@ -1,6 +1,6 @@
 """`kwire acls`: list, add and remove access control lists. The options are those of kafka-acls.sh.
 
-Source: kafka.admin.AclCommand (3.9), for the operations that --producer and --consumer stand for.
+Source: kafka.admin.AclCommand (3.9), for the operations granted by --producer and --consumer.
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ def run(options: Namespace) -> int:
     return with_brokers(verb, options)
 
 
-# What the options mean
+# The meaning of the options
 
 
 def word_of(member: IntEnum) -> str:
-    """A name as Apache Kafka's tools write it: ClusterAction, TransactionalId, Literal."""
+    """A name in the form of Apache Kafka's tools: ClusterAction, TransactionalId, Literal."""
     return member.name.title().replace("_", "")
 
 
@@ -144,7 +144,7 @@ MemberT = TypeVar("MemberT", bound=IntEnum)
 
 
 def member_of(members: Iterable[MemberT], text: str, option: str) -> MemberT:
-    """The member that a word means. Errors: UsageError, with the words there are."""
+    """The member with this name. Errors: UsageError, which lists the valid names."""
     known = {word_of(member).lower(): member for member in members}
     member = known.get(text.replace("_", "").lower())
     if member is None:
@@ -154,7 +154,7 @@ def member_of(members: Iterable[MemberT], text: str, option: str) -> MemberT:
 
 
 def patterns(options: Namespace) -> list[tuple[ResourceType, str]]:
-    """The resources that are named."""
+    """The resources that the options name."""
     named = [
         (kind, name) for option, kind in RESOURCES.items() for name in getattr(options, option)
     ]
@@ -164,7 +164,7 @@ def patterns(options: Namespace) -> list[tuple[ResourceType, str]]:
 
 
 def grants(options: Namespace) -> dict[tuple[ResourceType, str], list[AclOperation]]:
-    """The operations on each resource. Errors: UsageError for what cannot be meant."""
+    """The operations on each resource. Errors: UsageError for invalid combinations."""
     named = patterns(options)
     if options.producer or options.consumer:
         return role(options, named)
@@ -190,7 +190,7 @@ def grants(options: Namespace) -> dict[tuple[ResourceType, str], list[AclOperati
 def role(
     options: Namespace, named: list[tuple[ResourceType, str]]
 ) -> dict[tuple[ResourceType, str], list[AclOperation]]:
-    """What --producer and --consumer stand for. Errors: UsageError."""
+    """The operations granted by --producer and --consumer. Errors: UsageError."""
     if options.operation:
         raise UsageError("--operation: --producer and --consumer say which operations are meant")
     if not options.topic:
@@ -220,7 +220,7 @@ def role(
 
 
 def principals(options: Namespace) -> Iterator[tuple[str, str, Permission]]:
-    """Who, from where, may or may not. Errors: UsageError."""
+    """Each principal with its host and permission. Errors: UsageError."""
     for word, permission in (("allow", Permission.ALLOW), ("deny", Permission.DENY)):
         users, hosts = getattr(options, f"{word}_principal"), getattr(options, f"{word}_host")
         if hosts and not users:
@@ -258,7 +258,7 @@ def bindings(options: Namespace) -> list[AclBinding]:
 
 
 def pattern_of(kind: ResourceType, name: str, kind_of_name: PatternType) -> ResourcePattern:
-    """A pattern; the cluster has no name that others could begin with."""
+    """A pattern; a pattern for the cluster is always literal."""
     if kind is ResourceType.CLUSTER:
         kind_of_name = PatternType.LITERAL
     return ResourcePattern(kind, name, kind_of_name)
@@ -287,7 +287,7 @@ def filters(options: Namespace) -> list[AclFilter]:
     ]
 
 
-# Asking the cluster
+# Requests to the cluster
 
 
 def list_acls(brokers: Brokers, options: Namespace) -> int:
@@ -317,12 +317,12 @@ def described(brokers: Brokers, wanted: AclFilter) -> list[AclBinding]:
 
 
 def least_version(kind: ResourceType) -> int:
-    """The first version that knows a type of resource."""
+    """The first version that supports a type of resource."""
     return 3 if kind is ResourceType.USER else 1
 
 
 def binding_of(resource: Any, pattern_type: int, acl: Any) -> AclBinding:
-    """An ACL of a response."""
+    """The ACL in a response."""
     return AclBinding(
         ResourcePattern(
             ResourceType(resource.resource_type), resource.resource_name, PatternType(pattern_type)
@@ -334,7 +334,7 @@ def binding_of(resource: Any, pattern_type: int, acl: Any) -> AclBinding:
 
 
 def show(options: Namespace, found: Iterable[AclBinding]) -> None:
-    """Print a table of ACLs, each once."""
+    """Print a table of ACLs without duplicates."""
     rows = [
         [
             word_of(pattern.resource_type),
@@ -355,7 +355,7 @@ def show(options: Namespace, found: Iterable[AclBinding]) -> None:
 
 
 def add_acls(brokers: Brokers, options: Namespace) -> int:
-    """Add ACLs; they have taken effect on the broker that was asked when this returns."""
+    """Add ACLs; when this returns, they are in effect on the broker that handled the request."""
     wanted = bindings(options)
     creations = [
         AclCreation(
@@ -376,7 +376,7 @@ def add_acls(brokers: Brokers, options: Namespace) -> int:
 
 
 def refused(row: Any, about: str = "") -> int:
-    """Tell the error of a row; returns the exit code."""
+    """Report the error of a row; returns the exit code."""
     try:
         check(row.error_code, row.error_message, about)
     except CommandError as error:
@@ -386,7 +386,7 @@ def refused(row: Any, about: str = "") -> int:
 
 
 def agreed(options: Namespace, found: list[AclBinding]) -> bool:
-    """Show what would be removed, and ask whether it is to be. Errors: CommandError if there is nobody to answer."""
+    """Show the ACLs to be removed, and ask for confirmation. Errors: CommandError without a terminal."""
     with contextlib.redirect_stdout(sys.stderr):
         show(options, found)
         print("Remove these ACLs? (y/n) ", end="", flush=True)

@@ -1,4 +1,4 @@
-"""The cluster, asked over blocking connections with kwire's own codec."""
+"""Requests to the cluster over blocking connections, with kwire's own codec."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PRO
 
 
 class Brokers:
-    """The brokers of a cluster. Errors: CommandError where nobody at all answers."""
+    """The brokers of a cluster. Errors: CommandError if no broker answers."""
 
     def __init__(self, bootstrap: str, arguments: Mapping[str, Any]) -> None:
         self._arguments = arguments
@@ -46,7 +46,7 @@ class Brokers:
         self._first: Wire | None = first_contact(bootstrap, arguments)
         self._wires: dict[int, Wire] = {}
         self.nodes: dict[int, Any] = {}
-        """Brokers by id, as Metadata has them; empty until that was asked for."""
+        """Brokers by id, from Metadata; empty until the first request for it."""
         self.controller = -1
 
     def close(self) -> None:
@@ -56,11 +56,11 @@ class Brokers:
                 wire.close()
 
     def learn_nodes(self) -> None:
-        """Ask who is in the cluster. Errors: Unavailable."""
+        """Request the list of brokers. Errors: Unavailable."""
         self.take_nodes(self.ask(MetadataRequest(topics=[])))
 
     def take_nodes(self, metadata: Any) -> None:
-        """Keep who is in the cluster, from a response to Metadata."""
+        """Store the list of brokers from a response to Metadata."""
         self.nodes = {row.node_id: row for row in metadata.brokers}
         self.controller = metadata.controller_id
 
@@ -72,9 +72,9 @@ class Brokers:
         *,
         min_version: int = 0,
     ) -> Any:
-        """The response of a broker, or of any if `to` is None. Errors: Unavailable.
+        """The response of a broker, or of any broker if `to` is None. Errors: Unavailable.
 
-        Shape: a coordinator that is on its way, as after the first question about any group, is waited for.
+        Shape: if the coordinator is not available yet, as after the first request about any group, this waits for it.
         """
         give_up = time.monotonic() + PATIENCE_S
         while True:
@@ -101,9 +101,9 @@ class Brokers:
     def ask_controller(
         self, request: object, max_version: int = 100, *, timeout_s: float = PATIENCE_S
     ) -> Any:
-        """The response of the controller, also if another broker has just become it. Errors: Unavailable.
+        """The response of the controller, even if another broker has just become the controller. Errors: Unavailable.
 
-        Unit: `timeout_s` is what the controller may take.
+        Unit: `timeout_s` is the time that the controller may take.
         """
         give_up = time.monotonic() + PATIENCE_S
         while True:
@@ -117,7 +117,7 @@ class Brokers:
             time.sleep(RETRY_S)
 
     def run(self, asking: Asking[T]) -> T:
-        """Run a generator that asks brokers. Errors: Unavailable, if it does not deal with that."""
+        """Run a generator that yields requests. Errors: Unavailable, if the generator does not handle it."""
         try:
             ask = next(asking)
             while True:
@@ -142,13 +142,13 @@ class Brokers:
         return self._wires[node]
 
     def _any_wire(self) -> Wire:
-        """A connection to a broker that is known, since the first one is lost. Errors: Unavailable."""
+        """A connection to a known broker, since the first one is lost. Errors: Unavailable."""
         for node in self.nodes:
             try:
                 return self.wire(node)
             except Unavailable:
                 continue
-        # Others may be waiting for this client, so that it does not wait here once it knows the cluster.
+        # Other clients may depend on this one, so it does not wait here once it knows the cluster.
         patience = 0.0 if self.nodes else PATIENCE_S
         try:
             self._first = first_contact(self._bootstrap, self._arguments, patience)
@@ -157,7 +157,7 @@ class Brokers:
         return self._first
 
     def connect(self, node: int) -> Wire:
-        """A new connection to a broker, which the caller closes. Errors: Unavailable."""
+        """A new connection to a broker, for the caller to close. Errors: Unavailable."""
         if node not in self.nodes:
             self.learn_nodes()
         if node not in self.nodes:
@@ -172,7 +172,7 @@ class Brokers:
             raise Unavailable(f"{self.place(node)}: {said}") from None
 
     def forget(self, node: int) -> None:
-        """Close the connection to a broker, so that the next request makes a new one."""
+        """Close the connection to a broker, so that the next request opens a new one."""
         wire = self._wires.pop(node, None)
         if wire is not None:
             wire.close()
@@ -186,7 +186,7 @@ class Brokers:
 
 
 def errors_of(response: Any) -> list[int]:
-    """The error codes of a response, of its first rows, and of the partitions of the first of these."""
+    """The error codes of a response, of its first rows, and of the partitions of the first row."""
     found = [response]
     for name in ("groups", "results", "responses", "transaction_states", "topics"):
         rows = getattr(response, name, None)
@@ -197,12 +197,12 @@ def errors_of(response: Any) -> list[int]:
 
 
 def coordinator_is_coming(response: Any) -> bool:
-    """Whether a response, or a row of it, says that a coordinator will be there in a moment."""
+    """Whether a response, or one of its rows, says that a coordinator will be available soon."""
     return any(error in COMING for error in errors_of(response))
 
 
 def version_for(wire: Wire, request: object, max_version: int, min_version: int = 0) -> int:
-    """The highest version of a request that both sides know. Errors: Unavailable, also if that is too low."""
+    """The highest version of a request that both sides know. Errors: Unavailable, also if that version is too low."""
     schema = schema_of(type(request))
     key = schema.api_key
     assert key is not None
@@ -222,7 +222,9 @@ def check(error_code: int, message: str | None = None, about: str = "") -> None:
 
 
 def refusals(rows: Iterable[Any], name: str = "name") -> int:
-    """Print the rows of a response that carry an error; returns the exit code. Shape: `name` is what a row is about."""
+    """Print the rows of a response that have an error; returns the exit code. Shape: `name` is the field that names a
+    row.
+    """
     from .output import printable
 
     code = 0
@@ -237,11 +239,11 @@ def refusals(rows: Iterable[Any], name: str = "name") -> int:
 
 
 class Unreached(Unavailable):
-    """A broker refuses connections, so that nothing was sent to it: it has died, and others do not know it yet."""
+    """A broker refuses connections, so nothing was sent to it: it has died, and the others do not know that yet."""
 
 
 def in_words(action: Callable[[], int]) -> int:
-    """Do something; a failure or refusal becomes one line and exit code 1, wrong use 2."""
+    """Run an action; a failure or refusal becomes one line and exit code 1, wrong usage 2."""
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         return action()
@@ -256,10 +258,10 @@ def in_words(action: Callable[[], int]) -> int:
 
 
 def with_brokers(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:
-    """Run a command that asks brokers, as `in_words` does.
+    """Run a command that uses brokers, with the error handling of `in_words`.
 
-    Shape: if it was sent to a broker that has just died, it is run again; it prints at its end, so that nothing is
-    printed twice.
+    Shape: if the command sent a request to a broker that has just died, it is run again. Commands print at the end, so
+    nothing is printed twice.
     """
     return in_words(lambda: until_reached(command, options))
 

@@ -1,4 +1,4 @@
-"""What the client commands share: connecting, explaining errors, tables, progress."""
+"""Functions shared by the client commands: connecting, explaining errors, tables, progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .contact import ContactError, Wire, make_contact
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
-#: How long other brokers may still list a broker that died: until its session ends.
+#: How long other brokers may still list a broker that has died: until its session ends.
 DEAD_BROKER_S = 30.0
 
 
@@ -26,7 +26,7 @@ class CommandError(Exception):
 
 
 def no_partition(topic: str, partition: int, count: int) -> CommandError:
-    """The error for a partition that a topic lacks. Shape: its partitions are 0 to `count` - 1."""
+    """The error for a nonexistent partition. Shape: the topic's partitions are 0 to `count` - 1."""
     there = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
     return CommandError(f"{topic}: no partition {partition}; {there}")
 
@@ -61,7 +61,7 @@ def add_bootstrap(parser: ArgumentParser) -> None:
 
 
 def arguments_of(options: Namespace) -> dict[str, Any]:
-    """What the client properties say, read once; `bootstrap` is set if no option does. Errors: UsageError."""
+    """The arguments from the client properties, read once; sets `bootstrap` if no option does. Errors: UsageError."""
     if "arguments" not in options:
         properties, idle = read_properties(options.command_config, options.properties)
         if idle:
@@ -77,12 +77,12 @@ def arguments_of(options: Namespace) -> dict[str, Any]:
     return arguments
 
 
-#: The properties that connections are made with, and that every command knows.
+#: The properties for connections, which every command uses.
 CONNECTING = ("client_id", "security_protocol", "bootstrap_servers")
 
 
 def tell_idle(arguments: Mapping[str, Any], used: Iterable[str]) -> None:
-    """Say which client properties have no effect on a command. Shape: `used` are those that it uses itself."""
+    """Report client properties that have no effect on a command. Shape: `used` are those that the command uses itself."""
     idle = [
         name.replace("_", ".")
         for name in arguments.keys() - {*used, *CONNECTING}
@@ -121,7 +121,7 @@ def first_contact(
     arguments: Mapping[str, Any],
     patience: float = BOOTSTRAP_TIMEOUT_MS / 1000,
 ) -> Wire:
-    """A connection to the first of the addresses that accepts it and a login; tells if that takes a while.
+    """A connection to the first address that accepts it and a login; prints a note if that takes long.
 
     Shape: `arguments` are those of `client_arguments`. Errors: CommandError with the last reason.
     """
@@ -160,7 +160,7 @@ def connected(host: str, port: int, arguments: Mapping[str, Any], patience: floa
         raise
 
 
-#: By error code: words for which the names of the codes are too long.
+#: By error code: texts for codes whose names do not explain enough.
 NOT_AUTHORIZED = {
     29: "not authorized to access this topic",
     30: "not authorized to access this group",
@@ -169,7 +169,7 @@ NOT_AUTHORIZED = {
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: the command ends as by Ctrl-C, so that a consumer leaves its group."""
+    """SIGTERM: the command ends as after Ctrl-C, so that a consumer leaves its group."""
 
     exit_code = 128 + signal.SIGTERM
 
@@ -179,9 +179,9 @@ def terminate(*_: object) -> NoReturn:
 
 
 class Progress:
-    """A progress bar on standard error if that is a terminal; otherwise it does nothing.
+    """A progress bar on standard error, if that is a terminal; otherwise it does nothing.
 
-    Shape: `shown` is false where the terminal already has what the command reads or prints.
+    Shape: `shown` is false if the terminal already shows the command's input or output.
     """
 
     def __init__(

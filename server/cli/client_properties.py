@@ -1,7 +1,7 @@
-"""Client properties of the commands, by the names of Apache Kafka's clients, as arguments.
+"""Client properties of the commands, under the names of Apache Kafka's clients, converted to arguments.
 
-They come from `-X KEY=VALUE` and from files (`--command-config`), such as those of Apache Kafka's tools.
-librdkafka's names for a user, a password and PEM files are taken, too.
+They come from `-X KEY=VALUE` and from files (`--command-config`), such as those of Apache Kafka's tools. librdkafka's
+names for a user, a password and PEM files are also accepted.
 Source: SaslConfigs, SslConfigs, CommonClientConfigs; librdkafka's CONFIGURATION.md.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: Those that a command can log in with from properties alone.
+#: The mechanisms with which a command can log in using properties alone.
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: Property -> argument, for those that are passed on as they are.
+#: Property -> argument, for values that are passed on unchanged.
 AS_THEY_ARE = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
@@ -59,13 +59,13 @@ NUMBERS = {
 
 
 class UsageError(Exception):
-    """What was asked for cannot be meant; the command ends with exit code 2. The message holds no secret."""
+    """Invalid usage; the command ends with exit code 2. The message contains no secret."""
 
 
 def read_properties(
     files: Iterable[str], pairs: Iterable[tuple[str, str]]
 ) -> tuple[dict[str, str], list[str]]:
-    """The properties of files, then those of the command line, which win; and keys of files without effect.
+    """The properties of files and of the command line, which takes precedence, and keys of files without effect.
 
     Errors: UsageError for a file that cannot be read, and for a key of the command line without effect.
     """
@@ -94,7 +94,7 @@ def read_file_of_properties(file: str) -> dict[str, str]:
 
 
 def nearest(key: str) -> str:
-    """A hint at the property that was probably meant, or nothing."""
+    """A hint at the property that was probably intended, or an empty string."""
     import difflib
 
     found = difflib.get_close_matches(key, KNOWN, 1)
@@ -102,7 +102,7 @@ def nearest(key: str) -> str:
 
 
 def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """What the properties say, by argument. Errors: UsageError, which names the property."""
+    """The values of the properties, by argument. Errors: UsageError, which names the property."""
     result: dict[str, Any] = {}
     for key, value in properties.items():
         if key in AS_THEY_ARE:
@@ -184,7 +184,7 @@ def read_pem(argument: str) -> Callable[[str, str, dict[str, Any]], None]:
 
 
 def read_file(argument: str) -> Callable[[str, str, dict[str, Any]], None]:
-    """A reader of the path of a file, which has to be readable: later, nobody says which one is not."""
+    """A reader of a file's path; checks that the file is readable, because later errors do not name it."""
 
     def read(key: str, value: str, result: dict[str, Any]) -> None:
         if not value:
@@ -218,7 +218,7 @@ def read_reset(key: str, value: str, result: dict[str, Any]) -> None:
 
 
 def read_nothing(key: str, value: str, result: dict[str, Any]) -> None:
-    """A property that says in a file what is found out by itself here, such as the type of a store."""
+    """A property whose value is detected automatically here, such as the type of a store."""
 
 
 READERS: dict[str, Callable[[str, str, dict[str, Any]], None]] = {
@@ -243,7 +243,7 @@ KNOWN = frozenset((*AS_THEY_ARE, *NUMBERS, *READERS))
 
 
 def check_login(arguments: Mapping[str, Any]) -> None:
-    """Errors: UsageError if something is missing for a login."""
+    """Errors: UsageError if a value is missing for a login."""
     mechanism = arguments.get("sasl_mechanism")
     if mechanism is None:
         raise UsageError(f"sasl.mechanism is missing: one of {', '.join(MECHANISMS)}")

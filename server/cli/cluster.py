@@ -1,4 +1,4 @@
-"""`kwire cluster`: several brokers on this machine, and the store they share; the state of any cluster."""
+"""`kwire cluster`: several brokers on this machine and their shared store; the state of any cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Not the folder of `kwire serve`, whose logs a cluster's brokers would not find.
+#: Differs from the default directory of `kwire serve`, whose logs a cluster's brokers would not find.
 DEFAULT_DATA_DIR = "kwire-cluster"
 DEFAULT_LISTEN = "localhost:9092"
 DEFAULT_ZOOKEEPER_LISTEN = "localhost:2181"
@@ -145,7 +145,7 @@ def run(options: Namespace) -> int:
 
 
 def check(options: Namespace, port: int) -> None:
-    """Refuse options with which no cluster can run. Errors: ConfigError."""
+    """Refuse options that do not describe a valid cluster. Errors: ConfigError."""
     if options.brokers < 1:
         raise ConfigError(f"--brokers {options.brokers}: a cluster has at least one broker")
     if port and port + options.brokers - 1 > 65535:
@@ -162,7 +162,7 @@ def check(options: Namespace, port: int) -> None:
 
 
 def store_settings(listen: str) -> Settings:
-    """The settings for serving the store. Errors: ConfigError."""
+    """The settings of the store's server. Errors: ConfigError."""
     from .zookeeper import settings_of
 
     return settings_of(listen, 2000, "*")
@@ -187,7 +187,7 @@ def broker_arguments(options: Namespace) -> list[str]:
 
 
 def internal_topics(brokers: int) -> dict[str, int]:
-    """Kafka's settings that ask for three brokers, reduced to the number of brokers."""
+    """Kafka's settings that require three brokers, reduced to the number of brokers."""
     return {
         "offsets.topic.replication.factor": min(brokers, 3),
         "transaction.state.log.replication.factor": min(brokers, 3),

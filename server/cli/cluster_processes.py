@@ -1,4 +1,4 @@
-"""Brokers as child processes, and the store they share: start, ready line, death, restart, stop."""
+"""Brokers as child processes, and their shared store: start, ready line, death, restart, stop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ logger = logging.getLogger(__name__)
 
 READY = b"kwire ready "
 
-#: A child that dies is restarted after the first wait; each further death doubles it, until one has lived for a while.
+#: The wait before the restart of a child: the first one, its maximum, and the lifetime that resets it. Each further
+#: death doubles it.
 FIRST_WAIT_S, LONGEST_WAIT_S, LIVED_S = 0.1, 30.0, 60.0
 
 
 class ProcessPlan(Protocol):
-    """What to run. Shape: `store` is None if `zookeeper` names an ensemble; `noun` is what messages call a broker."""
+    """The processes to run. Shape: `store` is None if `zookeeper` names an ensemble; `noun` is the word for a broker in
+    messages.
+    """
 
     @property
     def noun(self) -> str: ...
@@ -45,20 +48,20 @@ class ProcessPlan(Protocol):
     def prefix_logs(self) -> bool: ...
 
     def command(self, broker_id: int, zookeeper: str, address: str | None) -> list[str]:
-        """The command line of one broker; `address` is the one that it had, None at the first start."""
+        """The command line of one broker; `address` is its previous address, None at the first start."""
         ...
 
 
 def restart_wait_s(deaths: int) -> float:
-    """How long to wait before the restart after so many deaths, each soon after the start."""
+    """The wait before a restart after this many deaths, each soon after the start."""
     return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(deaths - 1, 16))
 
 
 class ClusterPlan(NamedTuple):
-    """What to run.
+    """The processes to run.
 
-    Shape: `port` is broker 0's, 0 for free ones; `store` is None if `zookeeper` names an ensemble;
-    `arguments` are for every `kwire serve`.
+    Shape: `port` is broker 0's port, 0 for free ports; `store` is None if `zookeeper` names an ensemble; `arguments`
+    are for every `kwire serve`.
     """
 
     brokers: int
@@ -96,7 +99,7 @@ def package() -> str:
 
 
 def dying_with_parent(number: signal.Signals) -> Callable[[], None] | None:
-    """What sends a child this signal when this process dies, if the system supports it."""
+    """A function that makes the system send a child this signal when this process dies, if the system supports that."""
     if sys.platform != "linux":
         return None
     import ctypes
@@ -121,7 +124,7 @@ class BrokerChild:
         self.process = process
         loop = asyncio.get_running_loop()
         self.began = loop.time()
-        #: The address it printed; cancelled if it ends without printing one.
+        #: The printed address; cancelled if the process ends without printing one.
         self.ready: asyncio.Future[str] = loop.create_future()
         self._tasks = [loop.create_task(self._read_output())]
         if prefix:
@@ -159,23 +162,23 @@ class BrokerChild:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has printed its address."""
+        """Whether the broker has printed its address."""
         return self.ready.done() and not self.ready.cancelled()
 
     def stop(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.process.returncode is None:
             self.process.send_signal(number)
 
     def epitaph(self) -> str:
-        """How it ended."""
+        """The way in which the process ended, in words."""
         status = self.ended.result()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended: {status}"
         return f"{self.name} (process {self.process.pid}) {how}"
 
 
 class Processes:
-    """The brokers, and the store if it is ours."""
+    """The brokers, and the store if it belongs to this command."""
 
     def __init__(self, plan: ProcessPlan) -> None:
         self.plan = plan
@@ -183,7 +186,7 @@ class Processes:
         self.children: dict[int, BrokerChild] = {}
         self.stopping = asyncio.Event()
         self.failed = False
-        #: Whether all were ready once. Whoever dies before ends the others; their addresses are kept for restarts.
+        #: Whether all were ready once. A death before that stops the others; addresses are kept for restarts.
         self.started = False
         self._addresses: dict[int, str] = {}
         self._zookeeper = ""
@@ -191,9 +194,9 @@ class Processes:
         self._starts: set[asyncio.Task[None]] = set()
 
     def listen_to_signals(self) -> None:
-        """Stop on SIGTERM, SIGINT and SIGHUP; kill the brokers on a second one.
+        """Stop on SIGTERM, SIGINT and SIGHUP; kill the brokers on a second signal.
 
-        Workers are a service: they are sent SIGHUP, unless it says that the terminal is gone.
+        Workers are a service: SIGHUP is passed on to them, unless it means that the terminal is gone.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -218,7 +221,7 @@ class Processes:
             child.stop(number)
 
     async def start_store(self) -> str:
-        """Serve the store, if it is ours; returns the connect string. Errors: StoreClosed, OSError."""
+        """Serve the store, if it belongs to this command; returns the connect string. Errors: StoreClosed, OSError."""
         if self.plan.store is None:
             assert self.plan.zookeeper is not None
             return self.plan.zookeeper
@@ -226,7 +229,7 @@ class Processes:
 
         self.store = await open_server(self.plan.data_dir, self.plan.store)
         address = address_of(self.store)
-        if not self.plan.restarts:  # the workers' own store is for nobody else
+        if not self.plan.restarts:  # only the workers may use their store
             logger.warning("%s", NOTICE)
             say_ready(f"kwire zookeeper ready {address}")
         return address
@@ -239,7 +242,7 @@ class Processes:
 
     async def _start(self, broker_id: int) -> None:
         if self.store is not None:
-            # Of a process that was killed: registering its broker would wait for a timeout.
+            # From a process that was killed; registering its broker would otherwise wait for a timeout.
             self.store.end_owner(paths.broker_path(broker_id))
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -247,9 +250,9 @@ class Processes:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe if self.plan.prefix_logs else None,
-            # The service manager hears from this process only.
+            # Only this process reports to the service manager.
             env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
-            # Without the store, which would die too, no broker stops in order: it would only wait for it.
+            # Without the store, which would also die, no broker stops cleanly: it would only wait for the store.
             preexec_fn=dying_with_parent(signal.SIGKILL if self.store else signal.SIGTERM),
         )
         self.children[broker_id] = BrokerChild(
@@ -257,7 +260,7 @@ class Processes:
         )
 
     async def run(self) -> None:
-        """Report when all are ready, and which ones die, until stopped; restart those if the plan says so."""
+        """Report when all are ready and which ones die, until stopped; restart dead ones if the plan says so."""
         tasks = [asyncio.create_task(self._watch(broker_id)) for broker_id in self.children]
         tasks.append(asyncio.create_task(self._say_when_ready()))
         if self.store is not None:
@@ -286,13 +289,13 @@ class Processes:
         self._give_up()
 
     async def _watch(self, broker_id: int) -> None:
-        """Wait for its death, and do what the plan says, until the command is stopped."""
+        """Wait for the child's death, and follow the plan, until the command is stopped."""
         deaths = 0
         while True:
             child = self.children[broker_id]
             await asyncio.wait([child.ended])
             if self.stopping.is_set():
-                return  # it received the signal, too
+                return  # it also received the signal
             if not self.started or not self.plan.restarts:
                 self._mourn(child)
                 return
@@ -302,7 +305,7 @@ class Processes:
             logger.error("%s; it is restarted in %.1f s", child.epitaph(), wait_s)
             await asyncio.sleep(wait_s)
             start = asyncio.create_task(self._start(broker_id))
-            self._starts.add(start)  # a command that is stopped now stops this one, too
+            self._starts.add(start)  # from now on, stopping the command also stops this child
             await asyncio.shield(start)
             self._starts.discard(start)
 
@@ -325,7 +328,7 @@ class Processes:
         self.stopping.set()
 
     async def stop(self) -> None:
-        """Stop the brokers, and then the store."""
+        """Stop the brokers, then the store."""
         if self._starts:
             await asyncio.wait(self._starts)
         alive = [child for child in self.children.values() if not child.ended.done()]
@@ -334,7 +337,7 @@ class Processes:
         if alive:
             await asyncio.wait([child.ended for child in alive])
         for child in alive:
-            # A process that is just beginning knows of no orderly stop yet.
+            # A process that is just starting cannot stop cleanly yet.
             if child.ended.result() not in (0, -signal.SIGTERM):
                 self.failed = True
                 logger.error("%s", child.epitaph())
@@ -343,7 +346,7 @@ class Processes:
 
 
 async def run_processes(plan: ProcessPlan) -> int:
-    """Run brokers until stopped: 0, or 1 if any part failed for good.
+    """Run brokers until stopped: 0, or 1 if any part failed permanently.
 
     Errors: StoreClosed, OSError if the store cannot be opened or served.
     """

@@ -1,4 +1,4 @@
-"""`kwire cluster describe` and `kwire cluster health`: the brokers of a cluster, and what is wrong with it."""
+"""`kwire cluster describe` and `kwire cluster health`: the brokers of a cluster, and its problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, and where."""
+    """A problem, and its place."""
 
     problem: str
     where: list[str]
@@ -61,7 +61,7 @@ def describe(brokers: Brokers, options: Namespace) -> int:
 
 
 def log_dirs(brokers: Brokers, node: int) -> list[Any] | None:
-    """The log directories of a broker; None if it does not tell."""
+    """The log directories of a broker; None if the broker does not report them."""
     try:
         rows: list[Any] = brokers.ask(DescribeLogDirsRequest(topics=None), node).results
     except Unavailable:
@@ -75,7 +75,7 @@ def size_of(log_dir: Any) -> int:
 
 
 def health(brokers: Brokers, options: Namespace) -> int:
-    """Print what is wrong; exit code 1 if anything is."""
+    """Print problems; exit code 1 if there are any."""
     found = findings(brokers)
     if wants_json(options):
         rows = [[each.problem, len(each.where), each.where] for each in found]
@@ -89,7 +89,7 @@ def health(brokers: Brokers, options: Namespace) -> int:
 
 
 def findings(brokers: Brokers) -> list[Finding]:
-    """What is wrong, the worst first. Errors: Unavailable if no broker answers at all."""
+    """The problems, the worst first. Errors: Unavailable if no broker answers."""
     response = brokers.ask(MetadataRequest(topics=None))
     brokers.learn_nodes()
     silent, failed = [], []
@@ -131,7 +131,7 @@ def findings(brokers: Brokers) -> list[Finding]:
 
 
 def being_moved(brokers: Brokers) -> list[str]:
-    """Partitions under reassignment; none if that may not be seen."""
+    """Partitions being reassigned; none without the permission to see them."""
     try:
         response = brokers.ask_controller(ListPartitionReassignmentsRequest())
     except Unavailable:
@@ -144,7 +144,7 @@ def being_moved(brokers: Brokers) -> list[str]:
 
 
 def min_isr(brokers: Brokers, topics: list[str]) -> dict[str, int]:
-    """How many replicas have to be in sync, by topic, as far as that may be seen."""
+    """The required number of in-sync replicas, by topic, for topics whose configs may be seen."""
     if not topics:
         return {}
     request = DescribeConfigsRequest(

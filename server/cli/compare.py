@@ -1,4 +1,4 @@
-"""`kwire compare`: the same recorded requests to two brokers, and how their replies differ."""
+"""`kwire compare`: sends the same recorded requests to two brokers, and reports how their replies differ."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Compare; return 1 if there are differences, 2 if it could not be done."""
+    """Compare; return 1 if there are differences, 2 if the comparison is not possible."""
     # Not imported by name, because the broker does not depend on its test kit.
     recording: Any = import_module("kwire.testing.recording")
     replay: Any = import_module("kwire.testing.replay")

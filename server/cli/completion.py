@@ -1,4 +1,4 @@
-"""`kwire completion`: completion of commands, verbs and options for shells, made from the parsers."""
+"""`kwire completion`: shell completion of commands, verbs and options, generated from the parsers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FILES = ("FILE", "DIR", "PLAN")
 
 
 class Place(NamedTuple):
-    """A command or verb: where its words go.
+    """A command or verb, and the words that can follow it.
 
-    Shape: `path` are the words before, `below` verbs or commands with their help, `options` each with its names,
-    help and values; values are words, or "FILE", or None if nothing can be proposed.
+    Shape: `path` are the preceding words; `below` are verbs or commands with their help; `options` are options with
+    their names, help and values; values are words, or "FILE", or None if nothing can be proposed.
     """
 
     path: tuple[str, ...]
@@ -46,10 +46,10 @@ def run(options: Namespace) -> int:
 def places(
     commands: Mapping[str, tuple[str, str]], make_parser: Callable[[str], ArgumentParser]
 ) -> Iterator[Place]:
-    """Every command and verb. Shape: of each command, `commands` has its module and what it does."""
+    """Every command and verb. Shape: `commands` has the module and the description of each command."""
     yield Place((), tuple((name, summary) for name, (_, summary) in commands.items()), ())
     for name in commands:
-        if name == "pipeline":  # its options come with its jobs, which need Spark
+        if name == "pipeline":  # its options belong to its jobs, which need Spark
             continue
         top = make_parser(name)
         (chosen,) = (each for each in top._actions if isinstance(each, _SubParsersAction))
@@ -76,12 +76,12 @@ def places_of(path: tuple[str, ...], parser: ArgumentParser) -> Iterator[Place]:
 
 
 def help_of(action: Action) -> str:
-    """What an option does, in one line."""
+    """The description of an option, in one line."""
     return (action.help or "").replace("%%", "%")
 
 
 def values_of(action: Action) -> tuple[str, ...] | str | None:
-    """What can stand behind an option: words, FILE, or something else; an empty tuple if nothing does."""
+    """The values of an option: words, FILE, or None for others; an empty tuple if it takes none."""
     if action.nargs == 0:
         return ()
     if action.choices:
@@ -134,7 +134,7 @@ complete -o default -F _kwire kwire
 
 
 def zsh_script(found: list[Place]) -> str:
-    """A script for zsh, which can run those for bash."""
+    """A script for zsh, which can run bash completions."""
     return (
         "#compdef kwire\n# Completion of kwire; made by `kwire completion zsh`.\n"
         "autoload -U +X bashcompinit && bashcompinit\n" + bash_script(found)
@@ -178,5 +178,5 @@ def fish_script(found: list[Place]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A word for fish."""
+    """A word quoted for fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

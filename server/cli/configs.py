@@ -23,7 +23,7 @@ from .output import add_output, show_rows, wants_json
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 #: Operations of IncrementalAlterConfigs. Source: AlterConfigOp.OpType.
 SET, DELETE, APPEND, SUBTRACT = range(4)
-#: Option -> resource type and what its help says.
+#: Option -> resource type and the noun in its help.
 KINDS = {
     "topic": (TOPIC, "a topic"),
     "broker": (BROKER, "a broker, by its id"),
@@ -44,7 +44,7 @@ ELSEWHERE = {
     "clients": "kwire quotas",
     "ips": "kwire quotas",
 }
-#: Where a value comes from. Source: DescribeConfigsResponse.ConfigSource.
+#: The origin of a value. Source: DescribeConfigsResponse.ConfigSource.
 SOURCES = {
     1: "topic",
     2: "broker",
@@ -56,7 +56,7 @@ SOURCES = {
     8: "group",
 }
 DEFAULTS = ("default", "server.properties")
-#: Where a value comes from that a delete takes away, by the resource.
+#: The origin of a value that a delete removes, by the resource.
 OWN_SOURCES = {TOPIC: "topic", BROKER: "broker", CLIENT_METRICS: "client metrics", GROUP: "group"}
 
 
@@ -148,7 +148,7 @@ def entity(options: Namespace) -> tuple[int, str]:
 
 
 def broker_for(resource: tuple[int, str]) -> int | None:
-    """The broker that knows a resource; None if every one does. Errors: UsageError."""
+    """The broker that must handle a resource; None for any broker. Errors: UsageError."""
     kind, name = resource
     if kind not in (BROKER, BROKER_LOGGER) or not name:
         return None
@@ -167,7 +167,7 @@ def text_of(resource: tuple[int, str]) -> str:
 
 
 def check_row(row: Any, resource: tuple[int, str]) -> None:
-    """Errors: CommandError for an error of a row, with what it means if a broker does not know such resources."""
+    """Errors: CommandError for an error of a row, with an explanation if a broker does not support such resources."""
     kind, message = resource[0], row.error_message
     unknown = (
         f"Unknown resource type {kind}",
@@ -183,7 +183,7 @@ def check_row(row: Any, resource: tuple[int, str]) -> None:
 
 
 def described(brokers: Brokers, resource: tuple[int, str], keys: Sequence[str]) -> Any:
-    """A row of DescribeConfigs; without keys, it has all. Errors: UsageError, Unavailable."""
+    """A row of DescribeConfigs; with all configs if no keys are given. Errors: UsageError, Unavailable."""
     kind, name = resource
     request = DescribeConfigsRequest(
         resources=[
@@ -256,7 +256,7 @@ def check_set(brokers: Brokers, resource: tuple[int, str], keys: Sequence[str]) 
     if not keys or own is None:
         return
     row = described(brokers, resource, keys)
-    if row.error_code:  # the change says it too, unless configs may be changed and not seen
+    if row.error_code:  # the change reports it too, unless configs may be changed but not described
         return
     there = {each.name for each in row.configs if SOURCES.get(each.config_source) == own}
     idle = [key for key in keys if key not in there]

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from .reader import Reader
 
 BEGINNING, END = Position(word="beginning"), Position(word="end")
-#: How long a poll waits: a signal, a heartbeat or the end of --timeout-ms may come in between.
+#: How long a poll waits; between polls, signals, heartbeats and --timeout-ms are handled.
 POLL_S = 0.5
-#: After how long it is said that partitions cannot be read, and that reading up to an end is given up.
+#: The time until unreadable partitions are reported, and until reading up to an end is given up.
 TELL_S, GIVE_UP_S = 1.0, 60.0
-#: Client properties with an effect here, by what they are for.
+#: Client properties with an effect here, by their use.
 LIMITS = {
     "fetch_max_wait_ms": "max_wait_ms",
     "fetch_min_bytes": "min_bytes",
@@ -189,7 +189,7 @@ def check(options: Namespace) -> Form:
 
 
 def take_properties(options: Namespace) -> None:
-    """Set options that are not given as the client properties say. Errors: UsageError."""
+    """Set options that are not given from the client properties. Errors: UsageError."""
     arguments = arguments_of(options)
     tell_idle(
         arguments,
@@ -215,7 +215,7 @@ def take_properties(options: Namespace) -> None:
 
 
 def chosen(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments by their names here."""
+    """Arguments under the names used here."""
     return {new: arguments[old] for old, new in names.items() if old in arguments}
 
 
@@ -244,20 +244,20 @@ def open_membership(brokers: Brokers, options: Namespace) -> Membership:
 
 
 def first_position(options: Namespace) -> Position:
-    """Where to begin if no offset is known: up to the end there is nothing to read but from the beginning."""
+    """The start if no offset is known: with an end, only the beginning leaves something to read."""
     from_beginning = options.exit if options.from_beginning is None else options.from_beginning
     return BEGINNING if from_beginning else END
 
 
 def begin(reader: Reader, options: Namespace) -> None:
-    """Read partitions from where the options say."""
+    """Read partitions from the position in the options."""
     tps = partitions(reader, options)
     where = options.offset or first_position(options)
     start = resolve(reader.offsets_at, tps, where)
     ends: dict[Partition, int] = {}
     if options.until is not None and (options.exit or options.until.offset is None):
         ends = resolve(reader.offsets_at, tps, options.until)
-    elif options.until is not None:  # an offset may be one that will be written
+    elif options.until is not None:  # the offset may not have been written yet
         ends = dict.fromkeys(tps, options.until.offset)
     elif options.exit:
         ends = resolve(reader.offsets_at, tps, END)
@@ -265,7 +265,7 @@ def begin(reader: Reader, options: Namespace) -> None:
 
 
 def partitions(reader: Reader, options: Namespace) -> list[Partition]:
-    """The partitions to read. Errors: CommandError for those that do not exist."""
+    """The partitions to read. Errors: CommandError for nonexistent ones."""
     tps = []
     for topic in dict.fromkeys(options.topics):
         found = reader.partitions(topic)
@@ -277,7 +277,7 @@ def partitions(reader: Reader, options: Namespace) -> list[Partition]:
 
 
 def join(reader: Reader, membership: Membership, options: Namespace) -> None:
-    """Join the group, and read from where it is."""
+    """Join the group, and continue from its position."""
     tps, start = membership.join()
     new = [tp for tp in tps if tp not in start]
     where = first_position(options)
@@ -286,7 +286,7 @@ def join(reader: Reader, membership: Membership, options: Namespace) -> None:
 
 
 def follow(reader: Reader, membership: Membership | None, form: Form, options: Namespace) -> int:
-    """Print what is read; commit a group's offsets after printing."""
+    """Print records; commit a group's offsets after printing."""
     from .printing import Output, text_of
 
     idle = None if membership is None else membership.keep_alive
@@ -328,7 +328,9 @@ def follow(reader: Reader, membership: Membership | None, form: Form, options: N
 
 
 def tell_trouble(trouble: tuple[float, str] | None, now: float, told: bool, bounded: bool) -> bool:
-    """Say that something cannot be read; whether it is said. Errors: CommandError if it has an end and takes too long."""
+    """Report unreadable partitions; returns whether that was reported. Errors: CommandError if reading has an end and
+    takes too long.
+    """
     if trouble is None:
         return False
     since, said = trouble

@@ -1,4 +1,4 @@
-"""The first contact of a client command with a broker, so that what is wrong is said at once and in words."""
+"""The first contact of a client command with a broker, in which problems are reported immediately and in words."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CLIENT_ID = "kwire-cli"
 
 
 class ContactError(Exception):
-    """Why a broker cannot be used; the text is for the user and holds no secret."""
+    """The reason that a broker cannot be used; the text is for the user and contains no secret."""
 
 
 def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> Wire:
-    """Do on a connected socket what a client does first: TLS, ApiVersions, a login, a request.
+    """Do the first steps of a client on a connected socket: TLS, ApiVersions, a login, a request.
 
     Shape: `arguments` are those of `client_arguments`. Errors: ContactError.
     """
@@ -59,7 +59,7 @@ class Wire:
         self._client = ClientConnection(client_id)
 
     def learn_versions(self) -> None:
-        """Ask for the versions that the broker serves. Errors: OSError, WireError."""
+        """Request the versions that the broker serves. Errors: OSError, WireError."""
         response = self.ask(ApiVersionsRequest(), 0)
         self.versions = {
             row.api_key: (row.min_version, row.max_version) for row in response.api_keys
@@ -80,7 +80,7 @@ class Wire:
         self.sock.sendall(b"".join(self._client.take_output()))
 
     def receive(self) -> Any:
-        """The response to the oldest request without one. Errors: OSError, WireError."""
+        """The response to the oldest unanswered request. Errors: OSError, WireError."""
         client = self._client
         while (response := client.next_response()) is None:
             with client.get_buffer() as buffer:
@@ -105,7 +105,7 @@ def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> s
 
     try:
         context = ssl.create_default_context(cafile=arguments.get("ssl_cafile"))
-        # From Python 3.13 on, this would refuse authorities that Apache Kafka's clients accept.
+        # Since Python 3.13, this flag would refuse authorities that Apache Kafka's clients accept.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = arguments.get("ssl_check_hostname", True)
         if arguments.get("ssl_certfile"):
@@ -131,12 +131,12 @@ def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> s
 
 
 def is_of_tls(error: Exception) -> bool:
-    """Whether an error is OpenSSL's; without TLS, its module is not loaded."""
+    """Whether an error comes from OpenSSL; without TLS, its module is not imported."""
     return type(error).__module__ == "ssl"
 
 
 def reason(error: Exception) -> str:
-    """What the system or OpenSSL says, without numbers and names of functions."""
+    """The message of the system or OpenSSL, without numbers and function names."""
     if is_of_tls(error) and getattr(error, "reason", None):
         return str(error.reason).replace("_", " ").lower()  # type: ignore[attr-defined]
     if isinstance(error, ConnectionResetError | BrokenPipeError):
@@ -147,7 +147,7 @@ def reason(error: Exception) -> str:
 
 
 def no_answer(error: Exception, protocol: str) -> str:
-    """Why a broker does not answer its first request."""
+    """The reason that a broker does not answer its first request."""
     if is_of_tls(error):
         return f"TLS: {reason(error)}; it may want a client certificate: -X ssl.certificate.location=FILE"
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""`kwire coordination`: export cluster metadata from a store, or import it into one."""
+"""`kwire coordination`: export cluster metadata from a store, or import it into a store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..log.log_directory import LogDirectory
     from ..log.metadata_log import MetadataRecord
 
-#: The new file that an import writes, and the name of the old one it replaces.
+#: The new file that an import writes, and the name of the file that it replaces.
 NEW_STORE = "coordination.db.new"
 OLD_STORE = "coordination.db.old"
 
@@ -77,7 +77,7 @@ def run(options: Namespace) -> int:
     from ..log.meta_properties import CorruptMetaProperties
     from ..log.metadata_log import BadMetadataLog
 
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what matters is in the StoreError
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the StoreError says enough
     try:
         if options.verb == "import":
             choose_kraft(options)
@@ -178,7 +178,7 @@ async def import_(options: Namespace) -> int:
 
 
 async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
-    """Write a separate store file, which replaces the old one when it is complete."""
+    """Write a separate store file, which replaces the old file when it is complete."""
     from ..clock import SystemClock
     from ..coordination.embedded import EmbeddedStore
     from ..coordination.transfer import BadDocument, import_tree, topics_in
@@ -216,9 +216,9 @@ async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
 
 @contextmanager
 def kraft_lines(options: Namespace) -> Iterator[Iterable[str]]:
-    """The lines of an export with the metadata in a KRaft directory, which is locked meanwhile.
+    """The export lines for the metadata in a KRaft directory, which is locked in the meantime.
 
-    What is left out is printed. Errors: BadMetadataLog, LogDirInUse, CorruptMetaProperties, OSError.
+    Omitted metadata is printed. Errors: BadMetadataLog, LogDirInUse, CorruptMetaProperties, OSError.
     """
     from kwire.errors import WireError
 
@@ -268,7 +268,7 @@ def kraft_lines(options: Namespace) -> Iterator[Iterable[str]]:
 
 
 def take(image: KraftImage, record: MetadataRecord) -> None:
-    """Decode a record and apply it; one of a later release is counted. Errors: WireError, KeyError."""
+    """Decode a record and apply it; unknown records of later releases are counted. Errors: WireError, KeyError."""
     from kwire.messages.internal.cluster_metadata_frames import UnknownRecord, decode_frame
 
     try:
@@ -280,12 +280,12 @@ def take(image: KraftImage, record: MetadataRecord) -> None:
 
 
 def depth(node: tuple[str, bytes | None]) -> tuple[int, str]:
-    """Sorts parents before their children."""
+    """A sort key that puts parents before their children."""
     return node[0].count("/"), node[0]
 
 
 def lock_if_used(stack: ExitStack, directory: LogDirectory) -> None:
-    """Lock a log directory that some broker has used. Errors: LogDirInUse, OSError."""
+    """Lock a log directory if a broker has used it. Errors: LogDirInUse, OSError."""
     from ..log.log_directory import LOCK
 
     if directory.layer.file_size(directory.file(LOCK)) is not None:
@@ -316,7 +316,9 @@ def counted(lines: Iterable[str], progress: Progress) -> Iterator[str]:
 
 
 def open_file(path: str | None, mode: str, default: TextIO) -> AbstractContextManager[TextIO]:
-    """A file, or a standard stream that stays open. What is written may hold secrets, so only its owner may read it."""
+    """A file, or a standard stream that stays open. Written files may contain secrets, so only their owner may read
+    them.
+    """
     if path is None:
         return nullcontext(default)
 

@@ -72,10 +72,10 @@ def run(options: Namespace) -> int:
 
 
 def files_of(path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
-    """The files to show: those of a directory that are a log's, else the path itself.
+    """The files to show: the log's files in a directory, or the path itself.
 
-    Shape: each directory once, whatever links lead to it. Pipes and devices of a directory, which may never end, are
-    passed over. `seen` are the directories that were taken up.
+    Shape: each directory once, even if several links lead to it. Pipes and devices in a directory are skipped, since
+    reading them may never end. `seen` are the directories that were already visited.
     """
     from ..log.dump import UnknownFile, expect_known
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..explain.answers import Answer
     from .brokers import Brokers
 
-#: Causes that are no answer to a name without --group or --transactional-id.
+#: Causes that do not answer a name without --group or --transactional-id.
 UNKNOWN = ("no_group", "no_transactional_id")
 
 
@@ -69,7 +69,7 @@ def run(options: Namespace) -> int:
 
 
 def check(options: Namespace) -> None:
-    """Errors: UsageError for words that cannot be meant."""
+    """Errors: UsageError for invalid words."""
     words = options.what
     if len(words) not in (0, 1, 3):
         raise UsageError(

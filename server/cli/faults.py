@@ -1,4 +1,4 @@
-"""`kwire faults`: rules by which a broker that was started with --control fails on purpose."""
+"""`kwire faults`: rules that make a broker that was started with --control fail on purpose."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def read(file: str) -> Any:
 
 
 def ask(url: str, token: str, method: str, body: Any = None) -> Any:
-    """Ask the control port about faults. Errors: CommandError, with what it says."""
+    """Send the control port a request about faults. Errors: CommandError, with its message."""
     import http.client
     from urllib.error import HTTPError, URLError
     from urllib.request import ProxyHandler, Request, build_opener
@@ -113,7 +113,7 @@ def ask(url: str, token: str, method: str, body: Any = None) -> Any:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
         request = Request(f"{url.rstrip('/')}/v1/faults", data, headers, method=method)
-        # Not through a proxy, which would learn the token.
+        # Without a proxy, which would see the token.
         with build_opener(ProxyHandler({})).open(request, timeout=PATIENCE_S) as answer:
             return json.load(answer)
     except HTTPError as error:

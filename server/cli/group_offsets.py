@@ -1,4 +1,4 @@
-"""The offsets of a group as its type has them: those that members commit, or the start offsets of a share group."""
+"""The offsets of a group, according to its type: committed by members, or start offsets of a share group."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from .reset_target import Partition
 
 
 class GroupOffsets(Protocol):
-    """What `kwire groups` does with the offsets of a group. Errors: CommandError, Unavailable."""
+    """The operations of `kwire groups` on the offsets of a group. Errors: CommandError, Unavailable."""
 
-    #: Whether offsets are forgotten for single partitions, or for whole topics only.
+    #: Whether offsets can be removed for single partitions, or only for whole topics.
     by_partition: bool
 
     def stored(self) -> dict[Partition, int]:
-        """The offset of each partition for which there is one."""
+        """The offset of each partition that has one."""
 
     def store(self, plan: Mapping[Partition, int]) -> dict[Partition, int]:
         """Set offsets; returns the error code of each."""
@@ -53,7 +53,7 @@ class GroupOffsets(Protocol):
 
 
 def offsets_of(brokers: Brokers, group: str) -> GroupOffsets:
-    """The offsets of a group; one that is not there is one whose offsets are committed. Errors: Unavailable."""
+    """The offsets of a group; an unknown group is treated as one with committed offsets. Errors: Unavailable."""
     broker = brokers.run(coordinator_of(GROUP, group))
     try:
         described = brokers.ask(ShareGroupDescribeRequest(group_ids=[group]), broker)
@@ -72,7 +72,7 @@ def by_topic(tps: Iterable[Partition]) -> dict[str, list[int]]:
 
 
 class CommittedOffsets:
-    """Of classic and consumer groups, set as a commit from outside the group."""
+    """For classic and consumer groups, set as a commit from outside the group."""
 
     by_partition = True
 
@@ -144,7 +144,7 @@ class CommittedOffsets:
 
 
 class StartOffsets:
-    """Of share groups. Source: KIP-932."""
+    """For share groups. Source: KIP-932."""
 
     by_partition = False
 

@@ -44,7 +44,7 @@ from .reset_target import (
     topic_and_partitions,
 )
 
-#: What error codes of groups mean to a user.
+#: The meaning of error codes of groups, for users.
 SAID = {
     ErrorCode.GROUP_ID_NOT_FOUND: "no such group",
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
@@ -174,12 +174,12 @@ def run(options: Namespace) -> int:
 
 
 def words_for(error_code: int) -> str | None:
-    """What an error means here; None for the usual words."""
+    """The meaning of an error here; None for the usual text."""
     return SAID.get(ErrorCode(error_code)) if error_code in SAID else None
 
 
 def refused(name: str, error_code: int) -> int:
-    """Tell an error of one row; returns the exit code so far."""
+    """Report the error of one row; returns the resulting exit code."""
     if not error_code:
         return 0
     try:
@@ -201,7 +201,7 @@ def all_groups(brokers: Brokers) -> list[Any]:
 
 
 def named(brokers: Brokers, options: Namespace) -> list[str]:
-    """The groups that are meant. Errors: UsageError if none is."""
+    """The selected groups. Errors: UsageError if there are none."""
     if options.all_groups:
         return [group.group_id for group in all_groups(brokers)]
     if not options.groups:
@@ -211,7 +211,7 @@ def named(brokers: Brokers, options: Namespace) -> list[str]:
 
 
 def words_in(given: str | None) -> set[str]:
-    """Words between commas, in lower case."""
+    """Words separated by commas, in lower case."""
     return {word.strip().lower() for word in (given or "").split(",") if word.strip()}
 
 
@@ -273,7 +273,7 @@ def show_partitions(options: Namespace, facts: GroupFacts) -> None:
     rows = []
     for row in facts.partitions:
         committed = row.committed if row.committed >= 0 else None
-        # Without an offset, everything that the partition has is still to be read. A share group may skip it.
+        # Without an offset, all records of the partition are still to be read. A share group may skip them.
         lag = row.lag
         if committed is None and row.log_start is not None and facts.kind != "share":
             lag = None if row.end is None else row.end - row.log_start
@@ -284,7 +284,7 @@ def show_partitions(options: Namespace, facts: GroupFacts) -> None:
         show_rows(options, ["group", *head], [[facts.group, *row] for row in rows])
     else:
         if facts.kind == "share":
-            head[2] = "start"  # what is before it is done; what is behind it may be, too
+            head[2] = "start"  # records before it are done; later ones may be, too
         show_rows(options, head, rows, title_of(facts))
 
 
@@ -331,7 +331,7 @@ def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
     for tp, offset in plan.items():
         error = errors.get(tp, 0)
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
-            # The same for all: the group has members.
+            # The same for all partitions: the group has members.
             code = 1 if error in told else refused(group, error)
             told.add(error)
         elif error:
@@ -378,7 +378,7 @@ def chosen(
     topics: list[tuple[str, list[int] | None]] | None,
     committed: Iterable[Partition],
 ) -> list[Partition]:
-    """The partitions to reset. Errors: CommandError for those that do not exist."""
+    """The partitions to reset. Errors: CommandError for nonexistent ones."""
     if not topics:
         return sorted(committed)
     response = brokers.ask(metadata_of([name for name, _ in topics]))
@@ -396,7 +396,7 @@ def chosen(
 
 
 def leaders_of(brokers: Brokers, tps: Iterable[Partition]) -> dict[int, list[Partition]]:
-    """Partitions by their leader. Errors: CommandError for one without a leader."""
+    """Partitions by their leader. Errors: CommandError for a partition without a leader."""
     placed = brokers.run(placed_of({topic for topic, _ in tps}))
     leaders: dict[int, list[Partition]] = {}
     for topic, number in tps:
@@ -410,7 +410,7 @@ def leaders_of(brokers: Brokers, tps: Iterable[Partition]) -> dict[int, list[Par
 def offsets_at(
     brokers: Brokers, leaders: dict[int, list[Partition]], time_ms: int
 ) -> dict[Partition, int]:
-    """The first offset at or after a time, without partitions that have none."""
+    """The first offset at or after a time; partitions without such an offset are omitted."""
     found: dict[Partition, int] = {}
     for broker, tps in leaders.items():
         found |= brokers.run(ends_of(broker, tps, at=time_ms))
@@ -418,7 +418,7 @@ def offsets_at(
 
 
 def delete_groups(brokers: Brokers, options: Namespace) -> int:
-    """Delete groups with their offsets."""
+    """Delete groups and their offsets."""
     code = 0
     for name in named(brokers, options):
         broker = brokers.run(coordinator_of(GROUP, name))
@@ -428,7 +428,7 @@ def delete_groups(brokers: Brokers, options: Namespace) -> int:
 
 
 def delete_offsets(brokers: Brokers, options: Namespace) -> int:
-    """Forget a group's offsets. Errors: UsageError for single partitions of a share group."""
+    """Remove a group's offsets. Errors: UsageError for single partitions of a share group."""
     group = options.group
     offsets = offsets_of(brokers, group)
     if not offsets.by_partition and any(numbers is not None for _, numbers in options.topic):

@@ -1,7 +1,7 @@
 """Rearranges the words of Apache Kafka's command lines into the order of kwire's commands.
 
-`--bootstrap-server X --create --topic t` becomes `--bootstrap X create t`. Options that only have
-another name (`--replication-factor`) are second names in the commands' parsers instead.
+`--bootstrap-server X --create --topic t` becomes `--bootstrap X create t`. Options that only have a different name
+(`--replication-factor`) are aliases in the commands' parsers instead.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers", "--broker-list")
-#: Other options of the command itself, so that they may stand behind a verb, too.
+#: Other options of the command itself, which are also accepted after a verb.
 OF_COMMAND = (
     "-X",
     "--command-config",
@@ -19,9 +19,9 @@ OF_COMMAND = (
     "--zookeeper",
     "--output",
 )
-#: The same, for single commands; others have options of these names for their verbs.
+#: The same for single commands; other commands have verb options with these names.
 OF_ONE = {"users": ("--config", "-o", "--override")}
-#: Command -> the option of Kafka's tool for what is an argument here, if there is one.
+#: Command -> the option of Kafka's tool for the argument here, if there is one.
 NAMES = {
     "topics": "--topic",
     "produce": "--topic",
@@ -59,7 +59,7 @@ def in_order(words: Sequence[str]) -> list[str]:
         word = left.pop(0)
         option, equals, value = word.partition("=")
         if command == "reassign" and option == "--broker-list":
-            others.append(word)  # where the partitions are to be
+            others.append(word)  # the new places of partitions
         elif option in (*BOOTSTRAP, NAMES[command]) and (equals or left):
             value = value if equals else left.pop(0)
             if option in BOOTSTRAP:
@@ -77,5 +77,5 @@ def in_order(words: Sequence[str]) -> list[str]:
     if command in VERBS and not verb and others and not others[0].startswith("-"):
         verb = [others.pop(0)]
     if "--reset-offsets" in words and not {"--execute", "--export", "--dry-run"} & set(others):
-        others.append("--dry-run")  # Apache Kafka's tool does nothing else unless it is told to
+        others.append("--dry-run")  # the default of Apache Kafka's tool
     return [command, *bootstrap, *of_command, *verb, *names, *others]

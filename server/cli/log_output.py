@@ -13,20 +13,20 @@ from typing import TextIO
 
 logger = logging.getLogger(__name__)
 
-#: Libraries whose messages below this level are not helpful.
+#: Libraries whose messages below this level are not useful.
 QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING, "kafka": logging.WARNING}
-#: How many seconds kazoo's repeated messages are hidden: it reports each attempt to connect.
+#: The number of seconds for which kazoo's repeated messages are hidden: it reports each connection attempt.
 REPEATED_AFTER = 30.0
-#: What could begin a line of its own, act on a terminal, or change the order in which a line is read. Names that clients choose, and
-#: what they send, are in messages.
+#: Characters that could begin a new line, control a terminal, or change the reading order of a line. Messages contain
+#: names that clients choose, and data that they send.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-#: The same without tabs and line breaks, which a traceback has.
+#: The same without tabs and line breaks, which tracebacks contain.
 CONTROL_IN_TRACEBACK = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class LogFile(logging.StreamHandler[TextIO]):
-    """Appends to a file, which is opened again on demand, after it was renamed. Errors: OSError if it cannot be opened."""
+    """Appends to a file, which can be reopened after it was renamed. Errors: OSError if it cannot be opened."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class LogFile(logging.StreamHandler[TextIO]):
         return Path(self._path).open("a", encoding="utf-8", errors="backslashreplace")
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name; if it cannot be opened, in the old one."""
+        """Continue in a new file with the same name; if it cannot be opened, in the old one."""
         try:
             stream = self._opened()
         except OSError as error:
@@ -80,7 +80,7 @@ def room_of(logger_name: str) -> str:
 
 
 class Repetitions(logging.Filter):
-    """Hides messages that kazoo repeats, for a while."""
+    """Hides messages that kazoo repeats, for some time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def _escape(found: re.Match[str]) -> str:
 class TextFormatter(logging.Formatter):
     """`2025-01-31 12:00:00.123 INFO log.log_manager: opened 3 partitions`, local time.
 
-    Shape: a message is one line, whatever it quotes; the lines of a traceback begin with two blanks.
+    Shape: a message is always one line; the lines of a traceback begin with two blanks.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -140,7 +140,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        # json.dumps has escaped those below a blank.
+        # json.dumps has escaped the characters below the blank.
         return CONTROL.sub(
             lambda each: f"\\u{ord(each[0]):04x}", json.dumps(entry, ensure_ascii=False)
         )

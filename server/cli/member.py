@@ -1,8 +1,8 @@
-"""A member of a consumer group, by the classic protocol: pure, so whoever runs it has the connections and the time.
+"""A member of a consumer group, by the classic protocol: pure, since its runner has the connections and the time.
 
-The functions that ask are generators, as in explain/asking.py. `TryAgain` says that the same is to be done again after
-a moment. Source: AbstractCoordinator, ConsumerCoordinator, RangeAssignor, RoundRobinAssignor (Java); KIP-345, KIP-394,
-KIP-447.
+The functions that send requests are generators, as in explain/asking.py. `TryAgain` means that the same call has to be
+repeated after a moment. Source: AbstractCoordinator, ConsumerCoordinator, RangeAssignor, RoundRobinAssignor (Java);
+KIP-345, KIP-394, KIP-447.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ from .positions import Partition
 
 #: The kind of group, in JoinGroup.
 CONSUMER = "consumer"
-#: Up to these versions, one group is asked for, its leader always assigns, and topics are named.
+#: The last versions in which requests find a single group, its leader always assigns, and topics are identified by
+#: name.
 FIND_VERSION, JOIN_VERSION, COMMIT_VERSION, OFFSET_FETCH_VERSION = 3, 7, 8, 7
-#: What is written into the opaque bytes of JoinGroup and SyncGroup, and what later versions begin with.
+#: The version that is written into the opaque bytes of JoinGroup and SyncGroup; later versions begin with the same
+#: fields.
 PROTOCOL_VERSION = 0
 
 REJOIN = (
@@ -57,7 +59,9 @@ SAID = {
 
 
 class TryAgain(Exception):
-    """Something is on its way, so the same has to be done again after a moment. The text says what, for the user."""
+    """Something is not ready yet, so the call has to be repeated after a moment. The text tells the user what is not
+    ready.
+    """
 
 
 # -- assignors -------------------------------------------------------------------------------------
@@ -66,9 +70,9 @@ class TryAgain(Exception):
 def assign_range(
     partitions: Mapping[str, int], members: Mapping[str, Sequence[str]]
 ) -> dict[str, list[Partition]]:
-    """Partitions by member: of each topic a piece, the first members' being longer if need be.
+    """Partitions by member: a range of each topic, one longer for the first members if necessary.
 
-    Shape: numbers of partitions by topic; topics by member, in the order in which members are served.
+    Shape: numbers of partitions by topic; topics by member, in the order of assignment.
     """
     result: dict[str, list[Partition]] = {member: [] for member in members}
     for topic, count in sorted(partitions.items()):
@@ -84,7 +88,7 @@ def assign_range(
 def assign_round_robin(
     partitions: Mapping[str, int], members: Mapping[str, Sequence[str]]
 ) -> dict[str, list[Partition]]:
-    """Partitions by member: one after the other, in turns. Shape: as for `assign_range`."""
+    """Partitions by member, assigned in rotation. Shape: as for `assign_range`."""
     result: dict[str, list[Partition]] = {member: [] for member in members}
     turns = itertools.cycle(members.items())
     for topic, count in sorted(partitions.items()):
@@ -103,7 +107,7 @@ ASSIGNORS = {"range": assign_range, "roundrobin": assign_round_robin}
 
 
 def packed(message: object) -> bytes:
-    """A message of the consumer protocol, with its version in front."""
+    """A message of the consumer protocol, preceded by its version."""
     return PROTOCOL_VERSION.to_bytes(2, "big") + encode(message, PROTOCOL_VERSION)
 
 
@@ -139,7 +143,7 @@ def partitions_in(data: bytes) -> list[Partition]:
 
 
 class Member:
-    """One member of a group. Errors of all that asks: CommandError for what is refused for good, TryAgain, Unavailable.
+    """One member of a group. Errors of all requests: CommandError for permanent refusals, TryAgain, Unavailable.
 
     Unit: timeouts in ms. Source of the defaults: ConsumerConfig.
     """
@@ -154,9 +158,11 @@ class Member:
         rebalance_timeout_ms: int = 300_000,
     ) -> None:
         self.generation = -1
-        """-1 while it has to join."""
+        """-1 until it has joined."""
         self.led: dict[str, int] = {}
-        """Partitions of the topics of all members, as they were assigned; empty for members that do not assign."""
+        """Numbers of partitions at the last assignment, of the topics of all members; empty for members that do not
+        assign.
+        """
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.coordinator: int | None = None
         self._group = group
@@ -167,11 +173,11 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether it keeps its partitions when it leaves, until its session ends (KIP-345)."""
+        """Whether the member keeps its partitions after leaving, until its session ends (KIP-345)."""
         return self._instance_id is not None
 
     def find(self) -> Asking[int]:
-        """The group's coordinator."""
+        """Find the group's coordinator."""
         if self.coordinator is None:
             request = FindCoordinatorRequest(key=self._group, key_type=GROUP)
             response = yield Ask(request, None, FIND_VERSION)
@@ -223,7 +229,7 @@ class Member:
         return partitions_in(synced.assignment)
 
     def _assign(self, joined: Any) -> Asking[list[SyncGroupRequestAssignment]]:
-        """What each member reads. Shape: static members come first, so that their partitions stay the same."""
+        """The partitions of each member. Shape: static members come first, so that their partitions stay the same."""
         rows = sorted(
             joined.members,
             key=lambda row: (
@@ -246,12 +252,12 @@ class Member:
         return {topic: len(partitions) for topic, partitions in placed.items()}
 
     def look_for_partitions(self) -> Asking[None]:
-        """Have the group assign anew if this member did, and topics have other partitions now."""
+        """Rebalance the group if this member assigned the partitions, and the topics now have other partitions."""
         if self.led and (yield from self._counts(self.led)) != self.led:
             self.generation = -1
 
     def committed(self, tps: Iterable[Partition]) -> Asking[dict[Partition, int]]:
-        """Where the group goes on in each partition, without those that have no offset."""
+        """The group's committed offsets; partitions without an offset are omitted."""
         topics: dict[str, list[int]] = {}
         for topic, number in tps:
             topics.setdefault(topic, []).append(number)
@@ -277,7 +283,7 @@ class Member:
         return found
 
     def commit(self, offsets: Mapping[Partition, int]) -> Asking[None]:
-        """Store how far this member has read; afterwards, it may have to join again."""
+        """Store this member's positions; afterwards, it may have to join again."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, number), offset in offsets.items():
             topics.setdefault(topic, []).append(
@@ -310,7 +316,7 @@ class Member:
         self._check([response.error_code])
 
     def leave(self) -> Asking[None]:
-        """Leave the group, so that others get the partitions at once."""
+        """Leave the group, so that others get the partitions immediately."""
         if not self._member_id or self.is_static:
             return
         row = MemberIdentity(member_id=self._member_id, reason="the command has ended")
@@ -319,7 +325,7 @@ class Member:
         self._member_id, self.generation = "", -1
 
     def _check(self, errors: Iterable[int]) -> None:
-        """Deal with the errors of an answer to a member that has joined."""
+        """Handle the errors of an answer to a member that has joined."""
         for error in errors:
             if error in REJOIN:
                 self._forget(error)

@@ -1,4 +1,4 @@
-"""`kwire consume --group`: a member, with the connections and the time."""
+"""`kwire consume --group`: a group member with its connections and the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .positions import Partition
 
 T = TypeVar("T")
 
-#: Beyond the time that a JoinGroup may wait for the other members.
+#: Added to the time for which a JoinGroup may wait for other members.
 MARGIN_S = 15.0
 
 
@@ -40,11 +40,11 @@ class Membership:
 
     @property
     def is_in(self) -> bool:
-        """Whether the partitions of this member are still its own, as far as it knows."""
+        """Whether the partitions of this member are still its own, to its knowledge."""
         return self._member.generation >= 0
 
     def join(self) -> tuple[list[Partition], dict[Partition, int]]:
-        """Join the group; returns this member's partitions, and where the group goes on in them. Errors: CommandError."""
+        """Join the group; returns this member's partitions, and the group's positions in them. Errors: CommandError."""
         self._uncommitted = {}
         while True:
             joined = self._attempt(self._join)
@@ -54,7 +54,7 @@ class Membership:
 
     def _join(self) -> tuple[list[Partition], dict[Partition, int]]:
         node = self._brokers.run(self._member.find())
-        # A JoinGroup is answered when all members have come.
+        # A JoinGroup is answered when all members have joined.
         wire = self._brokers.wire(node)
         wire.sock.settimeout(self._member.rebalance_timeout_ms / 1000 + MARGIN_S)
         tps = self._brokers.run(self._member.join())
@@ -70,7 +70,7 @@ class Membership:
         raise TryAgain
 
     def _attempt(self, action: Callable[[], T]) -> T | None:
-        """Do something; None if it has to be done again after a moment. Errors: CommandError."""
+        """Run an action; None if it has to be repeated after a moment. Errors: CommandError."""
         try:
             return action()
         except TryAgain:
@@ -80,7 +80,7 @@ class Membership:
             return None
 
     def keep_alive(self) -> None:
-        """Send a heartbeat if it is time; afterwards, this member may have to join again. Errors: CommandError."""
+        """Send a heartbeat when it is due; afterwards, this member may have to join again. Errors: CommandError."""
         now = self._now()
         if self.is_in and now >= self._next_beat:
             self._next_beat = now + self._heartbeat_s
@@ -90,7 +90,7 @@ class Membership:
             self._attempt(lambda: self._brokers.run(self._member.look_for_partitions()))
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Store how far this member has read; what cannot be stored is read again. Errors: CommandError."""
+        """Store this member's positions; records whose offsets cannot be stored are read again. Errors: CommandError."""
         self._uncommitted.update(offsets)
         if self._uncommitted and self.is_in:
             self._attempt(self._commit)
@@ -100,9 +100,9 @@ class Membership:
         self._uncommitted = {}
 
     def leave(self) -> None:
-        """Leave the group, after a commit of what is not committed yet; failures only cost the others time."""
+        """Leave the group after committing the remaining offsets; failures only delay the other members."""
         if self._member.coordinator is not None:
-            # The end may have come in the middle of a request.
+            # The consumer may have been stopped in the middle of a request.
             self._brokers.forget(self._member.coordinator)
         try:
             self.commit({})

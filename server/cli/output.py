@@ -1,4 +1,4 @@
-"""Listings as tables for people and as JSON lines for programs."""
+"""Output as tables for people and as JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wants_json(options: Namespace) -> bool:
 def show_rows(
     options: Namespace, head: Sequence[str], rows: Sequence[Sequence[object]], title: str = ""
 ) -> None:
-    """Print rows. Shape: names in `head` are in words; in JSON, they have underscores. `title` is for people."""
+    """Print rows. Shape: names in `head` consist of words; in JSON, they have underscores. `title` is for people."""
     if wants_json(options):
         names = [name.replace(" ", "_") for name in head]
         for row in rows:
@@ -40,7 +40,7 @@ def show_rows(
 
 
 def cell(value: object) -> str:
-    """A value as a person reads it: a dash for nothing, commas between the parts of a list."""
+    """A value for people: a dash for nothing, commas between the items of a list."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -51,12 +51,12 @@ def cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text without what a terminal would act on: clients choose the names of groups, and much else."""
+    """A text without characters that control a terminal: clients choose the names of groups, and other values."""
     return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print columns as wide as their longest cell; numbers end under each other."""
+    """Print columns as wide as their longest cell; numbers are right-aligned."""
     cells = [list(head), *([cell(each) for each in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     numeric = [

@@ -1,4 +1,4 @@
-"""`kwire pipeline`: runs the jobs on Spark, which need what `.[spark]` installs."""
+"""`kwire pipeline`: runs the jobs on Spark, which need the packages of `.[spark]`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def run(_: Namespace) -> int:
 
 def main(words: Sequence[str]) -> int:
     """Run a job."""
-    # By its installed name: in a checkout `pipeline` is beside `server`, not above it.
+    # By its installed name, because in a checkout `pipeline` is next to `server`, not above it.
     code: int = import_module("kwire.pipeline.main").main(words)
     return code

@@ -1,4 +1,4 @@
-"""Where `kwire consume` begins and ends: an offset, a number of records from the end, or a time."""
+"""The start and end of `kwire consume`: an offset, a number of records from the end, or a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..explain.asking import EARLIEST, LATEST
 
 Partition = tuple[str, int]
-#: Gives the first offset at or after a Unix time in ms, or at EARLIEST or LATEST, without partitions that have none.
+#: Returns the first offset at or after a Unix time in ms, or at EARLIEST or LATEST; partitions without one are omitted.
 OffsetsAt = Callable[[Sequence[Partition], int], Mapping[Partition, int]]
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -25,7 +25,7 @@ WORDS = {
 
 
 class Position(NamedTuple):
-    """A place in every partition. Exactly one field is set.
+    """A position in every partition. Exactly one field is set.
 
     Shape: `word` is beginning or end. Unit: `before_end` is a number of offsets, `time_ms` Unix time.
     """
@@ -52,7 +52,7 @@ def position(text: str) -> Position:
 
 
 def unix_ms(text: str) -> int:
-    """Parse milliseconds since 1970, an ISO time (local unless it says otherwise) or -15m. Errors: ArgumentTypeError."""
+    """Parse milliseconds since 1970, an ISO time (local unless it has a zone) or -15m. Errors: ArgumentTypeError."""
     if re.fullmatch("[0-9]+", text):
         return int(text)
     ago = re.fullmatch("-([0-9]+)([smhd])", text)
@@ -71,7 +71,7 @@ def unix_ms(text: str) -> int:
 def resolve(
     offsets_at: OffsetsAt, tps: Sequence[Partition], where: Position
 ) -> dict[Partition, int]:
-    """The offset of a position in each partition, within what the partition has.
+    """The offset of a position in each partition, within the partition's range.
 
     Shape: the offset of a time is that of the first record at or after it, or the end if there is none.
     """

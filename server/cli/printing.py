@@ -1,4 +1,4 @@
-"""What `kwire consume` writes: batches as text, and standard output, whose reader may be slow."""
+"""The output of `kwire consume`: batches as text, and standard output, whose reader may be slow."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .client import CommandError
 from .reader import Chunk
 from .record_format import Form, Source
 
-#: How long is waited for the reader of the output before something else is done. Unit: s.
+#: How long to wait for the reader of the output before other work is done. Unit: s.
 SLOW_S = 0.5
-#: Written at a time where the reader may be slow: a pipe that takes something takes so much. Unit: bytes.
+#: The size of writes if the reader may be slow: a writable pipe accepts at least this much. Unit: bytes.
 PIECE = 4096
 
 
 class Printed(NamedTuple):
-    """Records as they are printed. Shape: `next_offset` is after the last of them, and of what is not shown."""
+    """Records as they are printed. Shape: `next_offset` follows the last of them, and all records that are not shown."""
 
     text: bytes
     records: int
@@ -32,7 +32,7 @@ class Printed(NamedTuple):
 
 
 def text_of(chunk: Chunk, form: Form, most: int | None) -> Printed:
-    """What is printed of a chunk, at most so many records. Errors: CommandError for damaged batches."""
+    """The text of a chunk, with at most `most` records. Errors: CommandError for damaged batches."""
     topic, partition = chunk.partition
     texts: list[bytes] = []
     count = 0
@@ -60,7 +60,7 @@ def text_of(chunk: Chunk, form: Form, most: int | None) -> Printed:
 def text_of_batch(
     batch: RecordBatch, source: Source, form: Form, chunk: Chunk, most: int | None
 ) -> Printed:
-    """What is printed of a batch, as far as it belongs to the chunk. Errors: WireError."""
+    """The text of the part of a batch that belongs to the chunk. Errors: WireError."""
     header = batch.header
     around = form.around
     if (
@@ -84,7 +84,7 @@ def text_of_batch(
 
 
 class Output:
-    """Standard output. Shape: while its reader is slow, `idle` is called now and then."""
+    """Standard output. Shape: `idle` is called at intervals while the reader is slow."""
 
     def __init__(self, stream: Any, idle: Callable[[], None] | None) -> None:
         self._stream = stream
@@ -106,7 +106,7 @@ class Output:
 
 
 def can_be_slow(stream: Any) -> bool:
-    """Whether a stream may have to be waited for: a pipe or a terminal, but not a file."""
+    """Whether writing to a stream may have to wait: to a pipe or a terminal, but not to a file."""
     try:
         return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):

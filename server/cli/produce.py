@@ -25,7 +25,7 @@ from .record_format import FormatError, from_json
 if TYPE_CHECKING:
     from .brokers import Brokers
 
-#: What is read at a time. Unit: bytes.
+#: The size of one read. Unit: bytes.
 CHUNK = 256 * 1024
 
 
@@ -93,11 +93,11 @@ def run(options: Namespace) -> int:
 
 
 class BadLine(CommandError):
-    """A line that is no record; those before it are sent."""
+    """A line that is not a valid record; the lines before it are sent."""
 
 
 class Line(NamedTuple):
-    """A record to send. Shape: `length` is that of the line in bytes, with its end."""
+    """A record to send. Shape: `length` is the line's length in bytes, including its end."""
 
     key: bytes | None
     value: bytes | None
@@ -125,7 +125,7 @@ def produce(options: Namespace) -> int:
 
 
 def take_properties(options: Namespace) -> None:
-    """Set options as the properties of Apache Kafka's tool say. Errors: UsageError."""
+    """Set options from the properties of Apache Kafka's tool. Errors: UsageError."""
     properties = dict(options.property)
     parse_key = properties.pop("parse.key", "false").lower() == "true"
     separator = properties.pop("key.separator", "\t")
@@ -139,7 +139,7 @@ def take_properties(options: Namespace) -> None:
 
 
 def send(options: Namespace, lines: IO[bytes], size: int | None) -> int:
-    """Send lines; the first that is refused ends this. Errors: CommandError."""
+    """Send lines; stops at the first one that is refused. Errors: CommandError."""
     from .brokers import open_brokers
 
     settings = sender_settings(options)
@@ -151,7 +151,7 @@ def send(options: Namespace, lines: IO[bytes], size: int | None) -> int:
 
 
 def sender_settings(options: Namespace) -> dict[str, Any]:
-    """The arguments for a Sender that options and client properties give. Errors: UsageError."""
+    """The arguments for a Sender from options and client properties. Errors: UsageError."""
     from kwire.records.compression import Codec
 
     arguments = arguments_of(options)
@@ -220,7 +220,7 @@ def send_to(
 
 
 def is_plain(options: Namespace) -> bool:
-    """Whether a record is a line's value, and nothing else."""
+    """Whether a line is the value of a record, without a key or other parts."""
     return (
         options.format == "value"
         and not options.key_separator
@@ -232,12 +232,12 @@ def is_plain(options: Namespace) -> bool:
 
 
 def whole_lines(lines: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
-    """What there is to read, in pieces that end with a line; `idle` is called before waiting for more."""
+    """The input, in pieces that end with a line; `idle` is called before waiting for more."""
     left = b""
     while True:
         if not is_ready(lines):
             idle()
-        # A file is read whole pieces at a time, a pipe or terminal as far as it has something.
+        # A file is read in whole pieces, a pipe or terminal as far as data is available.
         chunk = getattr(lines, "read1", lines.read)(CHUNK)
         if not chunk:
             break
@@ -252,7 +252,7 @@ def whole_lines(lines: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
 
 
 def is_ready(lines: IO[bytes]) -> bool:
-    """Whether reading gives something at once; True for what is not a file of the system."""
+    """Whether a read would not block; True for objects that are not files of the system."""
     try:
         return bool(select.select([lines], [], [], 0)[0])
     except (OSError, ValueError):
@@ -260,7 +260,7 @@ def is_ready(lines: IO[bytes]) -> bool:
 
 
 def values_of(chunk: bytes) -> list[bytes]:
-    """The lines of a piece, without their ends."""
+    """The lines of a piece, without line ends."""
     values = chunk.split(b"\n")
     if not values[-1]:
         values.pop()

@@ -19,7 +19,7 @@ from .client import add_bootstrap, key_value
 from .client_properties import UsageError
 from .output import add_output, show_rows
 
-#: Option -> type of entity in the protocol, in the order in which Apache Kafka names them.
+#: Option -> type of entity in the protocol, in Apache Kafka's order.
 KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
 #: Quotas of users and clients, and their units. Source: QuotaConfigs.
 CLIENT_QUOTAS = {
@@ -31,9 +31,9 @@ CLIENT_QUOTAS = {
 #: Quotas of addresses.
 IP_QUOTAS = {"connection_creation_rate": "connections/s"}
 UNITS = CLIENT_QUOTAS | IP_QUOTAS
-#: What stands for a default where names are printed.
+#: The text for a default where names are printed.
 DEFAULT = "<default>"
-#: How a part of an entity is matched. Source: DescribeClientQuotasRequest.json.
+#: The ways to match a part of an entity. Source: DescribeClientQuotasRequest.json.
 EXACT, OF_DEFAULT, ANY = 0, 1, 2
 
 
@@ -95,7 +95,7 @@ def run(options: Namespace) -> int:
 
 
 def entity(options: Namespace) -> list[Part]:
-    """The parts of the entity that is named. Errors: UsageError for a combination that does not exist."""
+    """The parts of the entity in the options. Errors: UsageError for a combination that does not exist."""
     parts = []
     for option, kind in KINDS.items():
         name = getattr(options, option)
@@ -159,7 +159,7 @@ def parts_of(entry: Any) -> list[Part]:
 
 
 def number(value: float) -> str:
-    """A number without a useless fraction."""
+    """A number without a zero fraction."""
     return str(int(value)) if value.is_integer() else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Reads partitions with kwire's own codec: the next Fetch is on its way to a leader while the records of the last are printed.
+"""Reads partitions with kwire's own codec: while records are printed, the next Fetch to the leader is in flight.
 
 Source: KIP-74 (limits of a Fetch), KIP-98 (aborted transactions), KIP-392 (replicas nearby); Fetcher (Java).
 """
@@ -31,15 +31,15 @@ from .client import NOT_AUTHORIZED, CommandError
 from .contact import Wire, reason
 from .positions import Partition
 
-#: From version 13 on, topics are named by id.
+#: The last version in which topics are identified by name; version 13 uses ids.
 MAX_FETCH_VERSION = 12
-#: How long a replica nearby is read before the leader is asked again. Source: metadata.max.age.ms.
+#: How long a nearby replica is read before the leader is asked again. Source: metadata.max.age.ms.
 REPLICA_S = 300.0
 NEVER = float("inf")
 
 
 class Limits(NamedTuple):
-    """What a Fetch asks for. Unit: bytes and ms. Source: the defaults of Apache Kafka's consumer."""
+    """The limits of a Fetch. Unit: bytes and ms. Source: the defaults of Apache Kafka's consumer."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -48,7 +48,9 @@ class Limits(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What came of a partition. Shape: records before `begin` were not asked for; `next_offset` is after the last."""
+    """The data received from a partition. Shape: records before `begin` were not requested; `next_offset` follows the
+    last one.
+    """
 
     partition: Partition
     begin: int
@@ -57,14 +59,14 @@ class Chunk(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why a partition cannot be read. Unit: `since` in seconds."""
+    """The reason that a partition cannot be read. Unit: `since` in seconds."""
 
     since: float
     said: str
 
 
 class Asked(NamedTuple):
-    """A Fetch that is on its way. Unit: `since` in seconds."""
+    """A Fetch in flight. Unit: `since` in seconds."""
 
     positions: dict[Partition, int]
     since: float
@@ -74,7 +76,7 @@ class Asked(NamedTuple):
 
 
 def visible(batches: Iterable[RecordBatch], aborted: Iterable[Any]) -> Iterator[RecordBatch]:
-    """The batches that a consumer sees: no control records, and none of aborted transactions.
+    """The batches that a consumer sees: no control records, and no aborted transactions.
 
     Shape: `aborted` are those of a Fetch's response, each with its producer and first offset.
     """
@@ -91,7 +93,7 @@ def visible(batches: Iterable[RecordBatch], aborted: Iterable[Any]) -> Iterator[
 
 
 def is_passing(error: int) -> bool:
-    """Whether an error may be gone when the leader is asked for anew."""
+    """Whether an error may disappear after a new request for the leader."""
     try:
         return ErrorCode(error).retriable and error != ErrorCode.CORRUPT_MESSAGE
     except ValueError:
@@ -108,7 +110,7 @@ def said_of(error: int) -> str:
 def fetch_request(
     positions: Mapping[Partition, int], limits: Limits, isolation: int, rack: str
 ) -> FetchRequest:
-    """A Fetch without a session. Shape: the order of partitions is kept as far as topics allow."""
+    """A Fetch without a session. Shape: the order of partitions is kept, except that partitions are grouped by topic."""
     topics: dict[str, list[FetchPartition]] = {}
     for (topic, number), offset in positions.items():
         topics.setdefault(topic, []).append(
@@ -131,7 +133,7 @@ def fetch_request(
 
 
 class Reader:
-    """Reads partitions of topics. Errors: CommandError for what does not pass by itself."""
+    """Reads partitions of topics. Errors: CommandError for permanent errors."""
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class Reader:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.positions: dict[Partition, int] = {}
-        """Where each partition that is read goes on."""
+        """The next offset of each partition that is read."""
         self._ends: dict[Partition, int] = {}
         self._brokers = brokers
         self._topics = list(dict.fromkeys(topics))
@@ -174,7 +176,7 @@ class Reader:
         return sorted(number for name, number in self._leaders if name == topic)
 
     def _learn_leaders(self) -> int:
-        """Ask who leads the partitions; returns the error that is left. Errors: CommandError, Unavailable."""
+        """Find the leaders of the partitions; returns the remaining error. Errors: CommandError, Unavailable."""
         response = self._brokers.ask(metadata_of(self._topics))
         self._brokers.take_nodes(response)
         leaders: dict[Partition, int] = {}
@@ -189,7 +191,7 @@ class Reader:
         return error
 
     def _await_leaders(self) -> None:
-        """Learn who leads the topics, which exist. Errors: CommandError, Unavailable."""
+        """Find the leaders of the topics, which exist. Errors: CommandError, Unavailable."""
         give_up = self._now() + PATIENCE_S
         while error := self._learn_leaders():
             if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._now() > give_up:
@@ -198,9 +200,10 @@ class Reader:
             time.sleep(RETRY_S)
 
     def offsets_at(self, tps: Sequence[Partition], at: int) -> dict[Partition, int]:
-        """The first offset at or after a time, without partitions that have none. Errors: CommandError.
+        """The first offset at or after a time; partitions without one are omitted. Errors: CommandError.
 
-        Shape: `at` is a Unix time in ms, EARLIEST or LATEST; the latest is what the isolation level lets be read.
+        Shape: `at` is a Unix time in ms, EARLIEST or LATEST; the latest is the last offset that the isolation level
+        permits to read.
         """
         found: dict[Partition, int] = {}
         left = list(tps)
@@ -235,7 +238,7 @@ class Reader:
     def _ask_offsets(
         self, leader: int, tps: Sequence[Partition], at: int, found: dict[Partition, int]
     ) -> dict[Partition, int]:
-        """Ask one leader; returns the errors by partition. Errors: Unavailable."""
+        """Send a request to one leader; returns the errors by partition. Errors: Unavailable."""
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for topic, number in tps:
             topics.setdefault(topic, []).append(
@@ -261,7 +264,7 @@ class Reader:
     # -- what is read
 
     def read(self, positions: Mapping[Partition, int], ends: Mapping[Partition, int]) -> None:
-        """Read these partitions from now on, those with an end up to there; what is on its way is left out."""
+        """Read these partitions from now on, up to their ends if they have any; answers in flight are dropped."""
         self.positions = dict(positions)
         self._ends = dict(ends)
         self._troubles = {tp: self._troubles[tp] for tp in positions if tp in self._troubles}
@@ -276,19 +279,19 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many offsets there are up to the ends."""
+        """The number of offsets up to the ends."""
         return sum(max(0, end - self.positions[tp]) for tp, end in self._ends.items())
 
     @property
     def trouble(self) -> tuple[float, str] | None:
-        """Since when the partition that has waited longest cannot be read, and why; None if all can."""
+        """The longest time for which a partition has been unreadable, and the reason; None if all can be read."""
         if not self._troubles:
             return None
         (topic, number), (since, said) = min(self._troubles.items(), key=lambda item: item[1].since)
         return since, f"{topic}-{number}: {said}"
 
     def poll(self, timeout_s: float) -> list[Chunk]:
-        """Wait for records, at most so long; maybe there are none. Errors: CommandError."""
+        """Wait for records up to a time limit; there may be none. Errors: CommandError."""
         if self._now() >= self._look_again:
             self._recover()
         for node in self._nodes() - self._asked.keys():
@@ -309,7 +312,7 @@ class Reader:
         return end is None or self.positions[tp] < end
 
     def _node_of(self, tp: Partition) -> int:
-        """The broker to read a partition from, -1 if there is none now."""
+        """The broker from which to read a partition, -1 if there is none now."""
         if tp in self._replicas:
             node, until = self._replicas[tp]
             if self._now() < until:
@@ -318,7 +321,7 @@ class Reader:
         return self._leaders.get(tp, -1)
 
     def _send(self, node: int) -> None:
-        """Send a Fetch to a broker, if there is something to read from it."""
+        """Send a Fetch to a broker, if any partition is read from it."""
         positions = {
             tp: position
             for tp, position in self.positions.items()
@@ -345,7 +348,7 @@ class Reader:
         if not self._asked:
             time.sleep(min(timeout_s, RETRY_S))
             return []
-        # What TLS has read ahead is not seen by select.
+        # select does not see data that TLS has already read.
         ready = [n for n in self._asked if getattr(self._wires[n].sock, "pending", int)()]
         if not ready:
             socks = {self._wires[node].sock: node for node in self._asked}
@@ -357,7 +360,7 @@ class Reader:
         return ready
 
     def _take(self, node: int) -> list[Chunk]:
-        """Take the answer of a broker."""
+        """Process the answer of a broker."""
         asked = self._asked.pop(node)
         try:
             response = self._wires[node].receive()
@@ -369,7 +372,7 @@ class Reader:
             for row in topic.partitions:
                 tp = (topic.topic, row.partition_index)
                 position = asked.positions.get(tp)
-                # Where reading was begun elsewhere meanwhile, this is of no use.
+                # If reading has been moved elsewhere, this answer is of no use.
                 if position is not None and self.positions.get(tp) == position:
                     chunk = self._chunk(tp, position, response.error_code or row.error_code, row)
                     if chunk is not None:
@@ -377,7 +380,7 @@ class Reader:
         return chunks
 
     def _chunk(self, tp: Partition, position: int, error: int, row: Any) -> Chunk | None:
-        """What a row of a Fetch brought. Errors: CommandError."""
+        """The chunk in a row of a Fetch. Errors: CommandError."""
         topic, number = tp
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._replicas.pop(tp, None) is None:
@@ -401,14 +404,14 @@ class Reader:
         if not batches:
             return None
         next_offset = max(batches[-1].header.next_offset, position)
-        # A partition that had something goes behind the others in the next request.
+        # A partition that returned records comes after the others in the next request.
         del self.positions[tp]
         self.positions[tp] = next_offset
         shown = list(visible(batches, row.aborted_transactions or ()))
         return Chunk(tp, position, min(next_offset, self._ends.get(tp, next_offset)), shown)
 
     def _back_into_range(self, tp: Partition) -> None:
-        """Go on at the nearest offset that there is."""
+        """Continue at the nearest existing offset."""
         topic, number = tp
         position = self.positions[tp]
         first = self.offsets_at([tp], EARLIEST).get(tp, 0)
@@ -417,7 +420,7 @@ class Reader:
             self.positions[tp] = first
         else:
             end = self.offsets_at([tp], LATEST).get(tp, first)
-            if end >= position:  # a follower that became the leader has caught up
+            if end >= position:  # the new leader, a former follower, has caught up
                 return
             said = f"offset {position} is after the end; going on at {end}"
             self.positions[tp] = end
@@ -426,7 +429,7 @@ class Reader:
     # -- trouble
 
     def _lost(self, node: int, said: str) -> None:
-        """Close the connection to a broker; its partitions are looked for again."""
+        """Close the connection to a broker; new brokers are searched for its partitions."""
         self._asked.pop(node, None)
         wire = self._wires.pop(node, None)
         if wire is not None:
@@ -436,14 +439,14 @@ class Reader:
             self._wait(tp, said)
 
     def _wait(self, tp: Partition, said: str) -> None:
-        """Look for a partition again, in a moment."""
+        """Search for a partition's broker again, in a moment."""
         now = self._now()
         begun = self._troubles[tp].since if tp in self._troubles else now
         self._troubles[tp] = Trouble(begun, said)
         self._look_again = min(self._look_again, now + RETRY_S)
 
     def _recover(self) -> None:
-        """Find out who leads now. Errors: CommandError."""
+        """Find the current leaders. Errors: CommandError."""
         self._look_again = NEVER
         try:
             self._learn_leaders()

@@ -1,5 +1,4 @@
-"""`kwire reassign`: move partitions to other brokers and log directories; plans are the JSON files of
-kafka-reassign-partitions.sh.
+"""`kwire reassign`: move partitions to other brokers and log directories, with plans of kafka-reassign-partitions.sh.
 
 Source: ReassignPartitionsCommand; KIP-455 (the API), KIP-73 (throttles), KIP-113 (log directories).
 """
@@ -43,7 +42,7 @@ from .output import add_output, show_rows
 
 Partition = tuple[str, int]
 Plan = dict[Partition, list[int]]
-#: Broker -> partition -> the absolute path of the log directory that its replica is to be in.
+#: Broker -> partition -> the absolute path of its replica's target log directory.
 LogDirs = dict[int, dict[Partition, str]]
 
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -139,7 +138,7 @@ def plan_json(
     plan: Mapping[Partition, list[int]],
     log_dirs: Mapping[int, Mapping[Partition, str]] | None = None,
 ) -> str:
-    """A plan as kafka-reassign-partitions.sh writes it; without `log_dirs`, it names none."""
+    """A plan in the format of kafka-reassign-partitions.sh; without `log_dirs`, it names none."""
     partitions = []
     for tp, replicas in sorted(plan.items()):
         row: dict[str, Any] = {"topic": tp[0], "partition": tp[1], "replicas": replicas}
@@ -150,7 +149,7 @@ def plan_json(
 
 
 def parse_plan(text: str) -> Plan:
-    """Read a plan. Errors: ValueError, which says what is wrong."""
+    """Read a plan. Errors: ValueError, which describes the problem."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -179,7 +178,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def parse_log_dirs(text: str) -> LogDirs:
-    """The log directories that a plan, which `parse_plan` has read, names. Errors: ValueError."""
+    """The log directories in a plan that `parse_plan` has accepted. Errors: ValueError."""
     found: LogDirs = {}
     for row in json.loads(text)["partitions"]:
         tp, replicas = (str(row["topic"]), int(row["partition"])), row["replicas"]
@@ -200,14 +199,14 @@ def parse_log_dirs(text: str) -> LogDirs:
 
 
 class Answered(NamedTuple):
-    """What a broker said of a replica's log directory; of its own, there is no message."""
+    """A broker's answer about a replica's log directory; there is no message if the broker itself gave the error."""
 
     error_code: int
     error_message: str | None
 
 
 class Wanted(NamedTuple):
-    """What a plan says."""
+    """The content of a plan."""
 
     replicas: Plan
     log_dirs: LogDirs
@@ -216,9 +215,9 @@ class Wanted(NamedTuple):
 def throttled_replicas(
     now: Mapping[Partition, list[int]], plan: Mapping[Partition, list[int]]
 ) -> dict[str, tuple[str, str]]:
-    """By topic, the values of the two configs that name what is throttled: leaders, then followers.
+    """By topic, the values of the two configs that list throttled replicas: of leaders, then of followers.
 
-    Shape: leaders are all replicas that others copy from, followers those that are added.
+    Shape: leaders are all replicas from which others copy, followers are those that are added.
     """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
@@ -234,7 +233,7 @@ def throttled_replicas(
 
 
 def read_plan(options: Namespace) -> Wanted:
-    """The plan that is named. Errors: UsageError."""
+    """The plan that the options name. Errors: UsageError."""
     name = options.plan if options.plan is not None else options.plan_file
     if name is None:
         raise UsageError(f"{options.verb}: name the file of the plan")
@@ -247,7 +246,7 @@ def read_plan(options: Namespace) -> Wanted:
 
 
 def replicas_of(brokers: Brokers, tps: Iterable[Partition]) -> Plan:
-    """Where partitions are. Errors: CommandError for those that do not exist."""
+    """The replicas of partitions. Errors: CommandError for nonexistent partitions."""
     tps = list(tps)
     placed = brokers.run(placed_of({topic for topic, _ in tps}))
     result: Plan = {}
@@ -261,7 +260,7 @@ def replicas_of(brokers: Brokers, tps: Iterable[Partition]) -> Plan:
 
 
 def moving(brokers: Brokers) -> dict[Partition, Any]:
-    """What is being moved, by partition. Errors: CommandError, Unavailable."""
+    """The ongoing moves, by partition. Errors: CommandError, Unavailable."""
     response = brokers.ask_controller(ListPartitionReassignmentsRequest())
     check(response.error_code, response.error_message)
     return {
@@ -272,7 +271,7 @@ def moving(brokers: Brokers) -> dict[Partition, Any]:
 
 
 def list_moving(brokers: Brokers, options: Namespace) -> int:
-    """Print what is being moved."""
+    """Print the ongoing moves."""
     rows = [
         [*tp, row.replicas, row.adding_replicas, row.removing_replicas]
         for tp, row in sorted(moving(brokers).items())
@@ -316,7 +315,7 @@ def generate(brokers: Brokers, options: Namespace) -> int:
 def reassign(
     brokers: Brokers, plan: Mapping[Partition, list[int] | None]
 ) -> list[tuple[Partition, Any]]:
-    """Begin or, with None, cancel; returns the rows of the answer."""
+    """Start or, with None, cancel moves; returns the rows of the answer."""
     topics: dict[str, list[ReassignablePartition]] = {}
     for (topic, number), replicas in sorted(plan.items()):
         topics.setdefault(topic, []).append(
@@ -335,7 +334,7 @@ def reassign(
 
 
 def refused(rows: Iterable[tuple[Partition, Any]]) -> int:
-    """Tell each refusal; returns the exit code."""
+    """Report each refusal; returns the exit code."""
     code = 0
     for (topic, number), row in rows:
         try:
@@ -347,7 +346,7 @@ def refused(rows: Iterable[tuple[Partition, Any]]) -> int:
 
 
 def execute(brokers: Brokers, options: Namespace) -> int:
-    """Begin what a plan says."""
+    """Start the moves of a plan."""
     plan, log_dirs = read_plan(options)
     before = replicas_of(brokers, plan)
     others = sorted(moving(brokers))
@@ -378,7 +377,7 @@ def execute(brokers: Brokers, options: Namespace) -> int:
         set_configs(brokers, {(BROKER, str(each)): rates for each in sorted(log_dirs)})
     print(plan_json(before, directories_of(brokers, log_dirs, before)))
     print("kwire: the line above is the plan that leads back", file=sys.stderr)
-    # First, so that replicas that are added are made where they are to be.
+    # First, so that added replicas are created in their target directories.
     code = refused(
         (tp, row)
         for broker, wanted in sorted(log_dirs.items())
@@ -391,7 +390,7 @@ def execute(brokers: Brokers, options: Namespace) -> int:
 def alter_log_dirs(
     brokers: Brokers, broker: int, wanted: Mapping[Partition, str]
 ) -> list[tuple[Partition, Answered]]:
-    """Have a broker move replicas to other log directories; returns the rows of the answer."""
+    """Make a broker move replicas to other log directories; returns the rows of the answer."""
     dirs: dict[str, dict[str, list[int]]] = {}
     for (topic, number), path in sorted(wanted.items()):
         dirs.setdefault(path, {}).setdefault(topic, []).append(number)
@@ -419,7 +418,7 @@ def alter_log_dirs(
 
 
 def directories_of(brokers: Brokers, log_dirs: LogDirs, before: Plan) -> LogDirs:
-    """Where the replicas are that are to be moved between directories, for the way back."""
+    """The current directories of the replicas that the plan moves between directories, for the way back."""
     found: LogDirs = {}
     for broker, wanted in sorted(log_dirs.items()):
         mine = [tp for tp in wanted if broker in before[tp]]
@@ -432,7 +431,7 @@ def directories_of(brokers: Brokers, log_dirs: LogDirs, before: Plan) -> LogDirs
 def directory_states(
     brokers: Brokers, broker: int, tps: Iterable[Partition]
 ) -> dict[tuple[Partition, str], bool]:
-    """The log directories that have replicas of partitions on a broker, and whether those are copies that are made."""
+    """The log directories with replicas of partitions on a broker, and whether these are unfinished copies."""
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(tps):
         topics.setdefault(topic, []).append(number)
@@ -467,7 +466,7 @@ def elsewhere(brokers: Brokers, log_dirs: LogDirs) -> dict[Partition, str]:
 
 
 def verify(brokers: Brokers, options: Namespace) -> int:
-    """Print how far a plan is."""
+    """Print the progress of a plan."""
     plan, log_dirs = read_plan(options)
     ongoing = moving(brokers)
     now = replicas_of(brokers, plan)
@@ -488,7 +487,7 @@ def verify(brokers: Brokers, options: Namespace) -> int:
 
 
 def cancel(brokers: Brokers, options: Namespace) -> int:
-    """Stop reassignments, so that partitions keep the replicas they had."""
+    """Cancel reassignments, so that partitions keep their previous replicas."""
     ongoing = moving(brokers)
     if options.all:
         tps = sorted(ongoing)

@@ -1,6 +1,6 @@
-"""The forms in which `kwire consume` prints records, and the JSON that `kwire produce` reads back.
+"""The forms in which `kwire consume` prints records, and the JSON input of `kwire produce`.
 
-Format strings are those of kcat: see FIELDS and ESCAPES.
+Format strings are those of kcat; see FIELDS and ESCAPES.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ encode_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Source(NamedTuple):
-    """Where a record is from. Shape: `timestamp_type` is 1 for LogAppendTime."""
+    """The origin of a record. Shape: `timestamp_type` is 1 for LogAppendTime."""
 
     topic: str
     partition: int
     timestamp_type: int
 
 
-#: Makes the bytes that are printed for a record, line end included.
+#: Makes the printed bytes of a record, including the line end.
 Formatter = Callable[[Record, Source], bytes]
 
 
 class Around(NamedTuple):
-    """What a form prints before and after each value, and for null."""
+    """The text that a form prints before and after each value, and for null."""
 
     before: bytes
     after: bytes
@@ -39,14 +39,14 @@ class Around(NamedTuple):
 
 
 class Form(NamedTuple):
-    """How records are printed. Shape: `around` is set if values are all that is shown of them."""
+    """The way to print records. Shape: `around` is set if only values are printed."""
 
     one: Formatter
     around: Around | None = None
 
 
 class FormatError(ValueError):
-    """A format string, or a line of JSON, that cannot be meant."""
+    """An invalid format string or line of JSON."""
 
 
 # Printing
@@ -75,7 +75,7 @@ def header_key(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-#: What a letter behind % stands for.
+#: The meaning of a letter after %.
 FIELDS: dict[str, Formatter] = {
     "s": lambda record, _: record.value or b"",
     "S": lambda record, _: length(record.value),
@@ -100,7 +100,7 @@ def packed_length(data: bytes | None) -> bytes:
 
 
 def compiled(form: str) -> Form:
-    """A format string. Errors: FormatError, which names the part that is not understood."""
+    """A format string. Errors: FormatError, which names the invalid part."""
     fields: list[str] = []
     texts = [b""]
     for match in PART.finditer(form):
@@ -126,7 +126,7 @@ def compiled(form: str) -> Form:
 
 
 def escaped(escape: str) -> bytes:
-    """What a backslash and a letter stand for. Errors: FormatError."""
+    """The meaning of a backslash and a letter. Errors: FormatError."""
     if escape[:1] == "x" and len(escape) > 1:
         return bytes([int(escape[1:], 16)])
     if escape in ESCAPES:
@@ -135,7 +135,9 @@ def escaped(escape: str) -> bytes:
 
 
 def kafka_formatter(properties: dict[str, str]) -> Form:
-    """The form of kafka-console-consumer.sh with these properties. Errors: FormatError. Source: DefaultMessageFormatter."""
+    """The form of kafka-console-consumer.sh with these properties. Errors: FormatError. Source:
+    DefaultMessageFormatter.
+    """
     known = {
         **dict.fromkeys(("print.timestamp", "print.partition", "print.offset"), "false"),
         **dict.fromkeys(("print.headers", "print.key"), "false"),
@@ -179,15 +181,15 @@ def kafka_formatter(properties: dict[str, str]) -> Form:
 
 
 def timestamp_type(source: Source) -> str:
-    """The type of a record's timestamp, as Apache Kafka writes it."""
+    """The type of a record's timestamp, in Apache Kafka's words."""
     return "LogAppendTime" if source.timestamp_type == 1 else "CreateTime"
 
 
 def to_json(record: Record, source: Source, all_base64: bool) -> bytes:
-    """One record as a JSON object that loses nothing.
+    """One record as a lossless JSON object.
 
-    Bytes that are UTF-8 are given as text under `key` and `value`, others as base64 under `key_base64` and
-    `value_base64`; with `all_base64`, all are.
+    Bytes in UTF-8 are text under `key` and `value`, other bytes are base64 under `key_base64` and `value_base64`; with
+    `all_base64`, all bytes are base64.
     """
     entry: dict[str, Any] = {
         "topic": source.topic,
@@ -208,7 +210,7 @@ def to_json(record: Record, source: Source, all_base64: bool) -> bytes:
 
 
 def put(entry: dict[str, Any], name: str, data: bytes | None, all_base64: bool) -> None:
-    """Add bytes to a JSON object, as text if they are text."""
+    """Add bytes to a JSON object, as text if they are UTF-8."""
     if data is None:
         entry[name] = None
         return
@@ -235,15 +237,15 @@ class JsonRecord(NamedTuple):
 
 
 NAMES = ("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp")
-#: What `kwire consume` says of a record that is no part of a new one.
+#: Fields that `kwire consume` prints but that do not belong to a new record.
 IGNORED = ("topic", "offset", "timestamp_type")
 
 
 def from_json(line: bytes) -> JsonRecord:
-    """Read one line as `to_json` writes it; every field may be left out. Errors: FormatError."""
+    """Read one line in the format of `to_json`; every field is optional. Errors: FormatError."""
     try:
         entry = json.loads(line)
-    except ValueError as error:  # UnicodeDecodeError is one
+    except ValueError as error:  # includes UnicodeDecodeError
         raise FormatError(f"not JSON: {error}") from None
     if not isinstance(entry, dict):
         raise FormatError("not a JSON object")

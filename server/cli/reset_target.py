@@ -1,4 +1,4 @@
-"""Where a reset of a group's offsets goes: the modes of kafka-consumer-groups.sh. Pure."""
+"""The target of a reset of a group's offsets: the modes of kafka-consumer-groups.sh. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Partition = tuple[str, int]
 
 
 class Target(NamedTuple):
-    """A place in every partition. Exactly one field is set.
+    """A position in every partition. Exactly one field is set.
 
     Shape: `word` is earliest, latest or current. Unit: `ago_ms` milliseconds before now, `time_ms` Unix time.
     """
@@ -46,7 +46,7 @@ def target(text: str) -> Target:
 
 
 def time_target(text: str) -> Target:
-    """Parse an ISO time (local unless it says otherwise), or milliseconds since 1970. Errors: ArgumentTypeError."""
+    """Parse an ISO time (local unless it has a zone), or milliseconds since 1970. Errors: ArgumentTypeError."""
     if re.fullmatch("[0-9]+", text):
         return Target(time_ms=int(text))
     try:
@@ -63,14 +63,14 @@ def offset_target(text: str) -> Target:
 
 
 def shift_target(text: str) -> Target:
-    """Parse a number of offsets to go on, or with a minus back. Errors: ArgumentTypeError."""
+    """Parse a number of offsets to move forward, or backward if negative. Errors: ArgumentTypeError."""
     if not re.fullmatch("[+-]?[0-9]+", text):
         raise ArgumentTypeError(f"{text!r} is not a number of offsets such as -10")
     return Target(shift=int(text))
 
 
 def duration_target(text: str) -> Target:
-    """Parse how long ago: PT1H30M (ISO 8601), or 90m. Errors: ArgumentTypeError."""
+    """Parse a duration before now: PT1H30M (ISO 8601), or 90m. Errors: ArgumentTypeError."""
     short = re.fullmatch("([0-9]+)([smhd])", text)
     if short:
         return Target(ago_ms=int(short[1]) * SECONDS[short[2]] * 1000)
@@ -93,10 +93,10 @@ def resolved(
     at_time: Callable[[int], Mapping[Partition, int]],
     now_ms: int,
 ) -> dict[Partition, int]:
-    """The offset of a target in each partition, within what the partition has.
+    """The offset of a target in each partition, within the partition's range.
 
-    Shape: `at_time` gives, for a Unix time in ms, the first offset at or after it by partition; the end counts
-    where there is none. A partition without a commit is left out where the target is relative to that.
+    Shape: `at_time` returns, for a Unix time in ms, the first offset at or after it by partition; if there is none, the
+    end is used. A partition without a commit is omitted if the target is relative to the commit.
     """
     time_ms = where.time_ms if where.ago_ms is None else now_ms - where.ago_ms
     found = {} if time_ms is None else at_time(time_ms)
@@ -132,7 +132,7 @@ def topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def read_plan(lines: Iterable[str]) -> dict[Partition, int]:
-    """Read `topic,partition,offset` lines, as --export writes them. Errors: ValueError, which names the line."""
+    """Read `topic,partition,offset` lines in the format of --export. Errors: ValueError, which names the line."""
     plan = {}
     for number, row in enumerate(csv.reader(lines), 1):
         if not row:

@@ -1,8 +1,8 @@
-"""Sends records to a topic with kwire's own codec: batches are encoded in bulk, and one request is on its way to each
-leader while the next batch is read and encoded.
+"""Sends records to a topic with kwire's own codec.
 
-Batches carry a producer id and sequence numbers where the broker gives one, so that a batch that is sent again is
-stored once. Source: KIP-98; BuiltInPartitioner, Utils.murmur2 (Java).
+Batches are encoded in bulk, and one request to each leader is in flight while the next batch is read and encoded.
+Batches carry a producer id and sequence numbers if the broker assigns an id, so that a repeated batch is stored once.
+Source: KIP-98; BuiltInPartitioner, Utils.murmur2 (Java).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .contact import Wire, reason
 
 #: The size of a batch before compression, below the default of max.message.bytes (1048588). Unit: bytes.
 BATCH_BYTES = 900_000
-#: What a record takes beyond its key, value and headers, at most, if it is small.
+#: The maximum size of a small record beyond its key, value and headers.
 OVERHEAD = 16
-#: From version 13 on, topics are named by id.
+#: Below version 13, which identifies topics by id.
 MAX_VERSION = 9
 RETRY_S = 0.1
-#: How long a topic that a broker does not know may be on the way (auto.create.topics.enable).
+#: How long a topic that a broker does not know may be in creation (auto.create.topics.enable).
 UNKNOWN_S = 5.0
 RETRIABLE = (
     ErrorCode.CORRUPT_MESSAGE,
@@ -75,12 +75,12 @@ class Outgoing(NamedTuple):
 
 @lru_cache(maxsize=1)
 def small_varints() -> tuple[bytes, ...]:
-    """The varints of small numbers, which are most."""
+    """The varints of small numbers, which are the most frequent ones."""
     return tuple(varint(number) for number in range(16384))
 
 
 def encode_values(values: Sequence[bytes]) -> bytes:
-    """The records of a batch that have nothing but a value, at the batch's time.
+    """The records of a batch that consist only of values, with the batch's timestamp.
 
     Record: length, attributes 0, timestamp delta 0, offset delta, key -1, value, no headers.
     """
@@ -113,7 +113,7 @@ def encode_records(records: Sequence[Outgoing], base_timestamp: int) -> tuple[by
 
 @lru_cache(maxsize=65536)
 def murmur2(data: bytes) -> int:
-    """The hash by which Kafka's clients choose a partition for a key, as an unsigned number. Source: Utils.murmur2."""
+    """The hash with which Kafka's clients choose a partition for a key, as an unsigned number. Source: Utils.murmur2."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(data)
     whole = len(data) & ~3
@@ -151,7 +151,7 @@ class Batch:
 
 
 class Sender:
-    """Sends records to one topic. Errors: CommandError when a batch is refused for good."""
+    """Sends records to one topic. Errors: CommandError when a batch is permanently refused."""
 
     def __init__(
         self,
@@ -166,9 +166,9 @@ class Sender:
         delivery_timeout_ms: int = 30_000,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Shape: with `plain`, records are values alone, as bytes; otherwise they are `Outgoing`."""
+        """Shape: with `plain`, records are only values, as bytes; otherwise they are `Outgoing`."""
         self.acknowledged = 0
-        """Records that are stored; with acks=0, those that were sent."""
+        """The number of stored records; with acks=0, of sent records."""
         self._brokers = brokers
         self._topic = topic
         self._acks = acks
@@ -195,11 +195,11 @@ class Sender:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has."""
+        """The number of the topic's partitions."""
         return len(self._leaders)
 
     def _learn(self, deadline: float) -> None:
-        """Ask who leads the topic's partitions. Errors: CommandError, when the deadline is over."""
+        """Find the leaders of the topic's partitions. Errors: CommandError after the deadline."""
         begun = time.monotonic()
         while True:
             request = metadata_of([self._topic])
@@ -224,7 +224,7 @@ class Sender:
             if error not in RETRIABLE or unknown or now > deadline:
                 raise CommandError(f"{self._topic}: {said_of(error)}")
             if self._leaders and now - begun > RETRY_S:
-                return  # partitions without a leader do not keep the others waiting
+                return  # partitions without a leader do not delay the others
             time.sleep(RETRY_S)
 
     def _get_producer_id(self) -> None:
@@ -238,7 +238,7 @@ class Sender:
                     return
                 time.sleep(RETRY_S)
         except Unavailable:
-            pass  # a broker without producer ids; then a repeated batch is stored twice
+            pass  # a broker without producer ids; a repeated batch is then stored twice
 
     # -- taking records
 
@@ -248,7 +248,7 @@ class Sender:
             raise no_partition(self._topic, partition, self.partitions)
 
     def add(self, record: Outgoing, partition: int | None) -> None:
-        """Take a record; without a partition, its key chooses one."""
+        """Add a record; without a partition, its key chooses one."""
         if partition is None:
             key = record.key
             partition = self._sticky if key is None else partition_of(key, self.partitions)
@@ -265,7 +265,7 @@ class Sender:
         self._open_bytes[partition] = filled + size
 
     def add_values(self, values: list[bytes], size: int, partition: int | None) -> None:
-        """Take values without anything else. Unit: `size` of all, in bytes."""
+        """Add values without keys or headers. Unit: `size` of all, in bytes."""
         pieces = (size + OVERHEAD * len(values)) // self._batch_bytes + 1
         step = -(-len(values) // pieces)
         for at in range(0, len(values), step):
@@ -288,7 +288,7 @@ class Sender:
             self._settle(leader)
 
     def settle_quietly(self) -> None:
-        """Take the answers that are still to come after an error."""
+        """Receive the outstanding answers after an error."""
         for leader in list(self._waiting):
             try:
                 self._settle(leader, again=False)
@@ -329,7 +329,7 @@ class Sender:
         )
 
     def _send(self, batch: Batch) -> None:
-        """Send a batch after the one that is on its way to the same leader."""
+        """Send a batch after the batch in flight to the same leader."""
         if not batch.data:
             batch.data = self._encode(batch)
         leader = self._free_leader(batch)
@@ -344,7 +344,7 @@ class Sender:
             self.acknowledged += batch.count
 
     def _free_leader(self, batch: Batch) -> int:
-        """The leader of a batch's partition, once no other batch is on its way to it."""
+        """The leader of a batch's partition, once no other batch to it is in flight."""
         leader = self._leaders[batch.partition]
         if leader in self._waiting:
             self._settle(leader)
@@ -371,7 +371,7 @@ class Sender:
         return wire
 
     def _settle(self, leader: int, *, again: bool = True) -> None:
-        """Take the answer to the batch that is on its way to a leader."""
+        """Process the answer to the batch in flight to a leader."""
         batch = self._waiting.pop(leader)
         error, message = self._answer(leader)
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -394,7 +394,7 @@ class Sender:
         return row.error_code, row.error_message
 
     def _send_again(self, batch: Batch, error: int) -> None:
-        """Send a batch until it is acknowledged. Errors: CommandError when that has taken too long."""
+        """Send a batch until it is acknowledged. Errors: CommandError when that takes too long."""
         deadline = time.monotonic() + self._patience_s
         message: str | None = None
         while error in RETRIABLE and time.monotonic() < deadline:

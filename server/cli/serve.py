@@ -22,12 +22,11 @@ from .log_output import configure_logging
 logger = logging.getLogger(__name__)
 
 DEFAULT_DATA_DIR = "kwire-data"
-#: Where --console serves without --http.
+#: The default address of --console without --http.
 CONSOLE_ADDRESS = "localhost:9644"
 
-#: The settings of a broker without a --config file. Apache Kafka ships a file with the same lines,
-#: since its built-in defaults need three brokers. It listens on this machine only: clients need no
-#: password.
+#: The settings of a broker without a --config file. Apache Kafka ships a file with the same lines, because its built-in
+#: defaults need three brokers. The broker listens only on this machine, since clients need no password.
 WITHOUT_FILE = {
     "listeners": "PLAINTEXT://localhost:9092",
     "log.dirs": DEFAULT_DATA_DIR,
@@ -153,7 +152,7 @@ def run(options: Namespace) -> int:
     except OSError as error:
         print(f"kwire: {options.config}: {error.strerror}", file=sys.stderr)
         return 2
-    # Workers have files of their own.
+    # Workers have their own files.
     file = config.get_str("kwire.log.file") if plan is None else ""
     try:
         configure_logging(
@@ -180,7 +179,7 @@ def run(options: Namespace) -> int:
     from .. import asyncio_without_ssl  # noqa: F401 - first
 
     if control is not None:
-        # By name, because nothing else in a server knows what is for tests.
+        # By name, because no other part of the server knows about test tools.
         served = import_module("kwire.testing.served")
         code: int = served.run(properties, control, options.control_file)
         return code
@@ -190,7 +189,7 @@ def run(options: Namespace) -> int:
 
 
 def control_address(options: Namespace) -> tuple[str, int] | None:
-    """Where the control port is served; None if there is none. Errors: ConfigError."""
+    """The address of the control port; None without one. Errors: ConfigError."""
     if options.control is None:
         if options.control_file is not None:
             raise ConfigError("--control-file needs --control")
@@ -274,7 +273,7 @@ def option_properties(options: Namespace) -> dict[str, str]:
 
 
 def override_properties(overrides: list[str]) -> dict[str, str]:
-    """The settings made by -o. Errors: ConfigError, also for a key that is unknown."""
+    """The settings made by -o. Errors: ConfigError, also for an unknown key."""
     properties = {}
     for text in overrides:
         name, equals, value = text.partition("=")

@@ -3,7 +3,7 @@
     key: {"type":"1","data":{...}} payload: {"version":"3","data":{...}}         of coordinators
     payload: {"type":"TOPIC_RECORD","version":0,"data":{...}}                    of a KRaft cluster's metadata
 
-Names are Kafka's. Bytes are base64, except what members of classic groups subscribe to and get.
+Names are Kafka's. Bytes are base64, except subscriptions and assignments of classic groups' members.
 Source: CoordinatorRecordMessageParser, GroupMetadataMessageFormatter, ClusterMetadataLogMessageParser.
 """
 
@@ -50,7 +50,7 @@ TOPICS = {
     "__transaction_state": ("transaction_log",),
     "__share_group_state": ("share_state",),
 }
-#: Fields with bytes of another message inside, in groups of the protocol type `consumer`.
+#: Fields whose bytes are another message, in groups of the protocol type `consumer`.
 INSIDE: dict[str, type[Any]] = {
     "subscription": ConsumerProtocolSubscription,
     "assignment": ConsumerProtocolAssignment,
@@ -72,9 +72,9 @@ def classes_of(topic: str) -> dict[tuple[str, int], type[Any]]:
 
 
 def decoder_of(topic: str | None) -> Callable[[Record], str | None] | None:
-    """What makes text of a topic's records; None for topics with data of users.
+    """The function that converts a topic's records to text; None for topics with user data.
 
-    Shape: the function gives None for a record that it does not understand.
+    Shape: the function returns None for a record that it does not know.
     """
     if topic == CLUSTER_METADATA_TOPIC:
         return metadata_text
@@ -101,7 +101,7 @@ def decoder_of(topic: str | None) -> Callable[[Record], str | None] | None:
     return text_of
 
 
-#: What the tool writes before the values of control records of a KRaft log, and their messages.
+#: The tool's names for the control records of a KRaft log, and the messages in their values.
 CONTROL: dict[ControlType, tuple[str, type[Any]]] = {
     ControlType.LEADER_CHANGE: ("LeaderChange: ", LeaderChangeMessage),
     ControlType.SNAPSHOT_HEADER: ("SnapshotHeader ", SnapshotHeaderRecord),
@@ -112,13 +112,13 @@ CONTROL: dict[ControlType, tuple[str, type[Any]]] = {
 
 
 def metadata_text(record: Record) -> str | None:
-    """The text of a record of __cluster_metadata; None for one that is not understood."""
+    """The text of a record of __cluster_metadata; None for an unknown record."""
     if record.value is None:
         return None
     try:
         if record.key is not None:
             word, cls = CONTROL[control_type(record.key)]
-            # These messages say their version themselves, in their first field.
+            # These messages contain their version in their first field.
             version = int.from_bytes(record.value[:2], "big")
             return word + compact(json_of(decode(cls, record.value, version), version))
         message, version = decode_frame(record.value)
@@ -134,7 +134,7 @@ def metadata_text(record: Record) -> str | None:
 
 
 def json_of(message: Any, version: int) -> dict[str, Any]:
-    """A message with Kafka's names and the fields of its version; tagged ones only if they are not their default.
+    """A message with Kafka's names and the fields of its version; tagged fields only if they differ from their default.
 
     Source: JsonConverterGenerator.
     """
@@ -190,6 +190,6 @@ def value_of(name: str, value: Any, classic: bool) -> Any:
 
 
 def camel(name: str) -> str:
-    """A name as Kafka's JSON has it: commit_timestamp is commitTimestamp."""
+    """A name in Kafka's JSON: commitTimestamp for commit_timestamp."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)

@@ -1,4 +1,4 @@
-"""The coordination store that a command opens by itself: an embedded one, or ZooKeeper with the login of a broker."""
+"""The coordination store that a command opens itself: an embedded one, or ZooKeeper with the login of a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..coordination.store import Store
 
 
-#: Somebody waits for a command, and a broker is started by a machine: as long as commands wait for a broker.
+#: Commands are interactive, unlike the start of a broker: this equals their time limit for brokers.
 CONNECTION_TIMEOUT_MS = "10000"
 
 
@@ -23,7 +23,7 @@ class NoStore(Exception):
 
 
 def add_broker_settings(parser: ArgumentParser, said: str) -> None:
-    """The options for the settings of a broker, from which come the login and TLS at ZooKeeper."""
+    """The options for the settings of a broker, which determine the login and TLS at ZooKeeper."""
     parser.add_argument("--config", metavar="FILE", help=f"a broker's server.properties, {said}")
     parser.add_argument(
         "-o",
@@ -37,7 +37,7 @@ def add_broker_settings(parser: ArgumentParser, said: str) -> None:
 
 
 def broker_settings(options: Namespace) -> dict[str, str]:
-    """The settings that are given. Errors: ConfigError, PropertiesError, OSError for a file that cannot be read."""
+    """The given settings. Errors: ConfigError, PropertiesError, OSError for a file that cannot be read."""
     properties = read_file(options.config) if options.config else {}
     return properties | override_properties(options.overrides)
 
@@ -55,7 +55,7 @@ def choose_store(options: Namespace) -> None:
 
 
 def zookeeper_config(options: Namespace) -> BrokerConfig:
-    """What a broker's settings say of ZooKeeper; the others are not looked at. Errors: those of `broker_settings`."""
+    """A broker's settings for ZooKeeper; others are ignored. Errors: those of `broker_settings`."""
     properties = {
         name: value
         for name, value in broker_settings(options).items()

@@ -1,4 +1,4 @@
-"""`kwire top`: what goes on in a cluster, in a terminal, from the metrics of its brokers (`kwire serve --http`)."""
+"""`kwire top`: the activity of a cluster, in a terminal, from the metrics of its brokers (`kwire serve --http`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .top_figures import Change, Figures, Scrape, figures, parse
 
 DEFAULT_PLACE = "localhost:9644"
 TIMEOUT_S = 5.0
-#: Escapes of a terminal: another screen without a cursor, and back; the top left corner; the rest of a line, of the screen.
+#: Terminal escapes: to another screen without a cursor, and back; the top left corner; clear the line, and the screen.
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
-#: Rows of a table where the height is not that of a terminal.
+#: The number of rows of a table if the height is not that of a terminal.
 ROWS = 20
 
-#: How the columns of each table are written.
+#: The formats of the columns of the tables.
 RATES = ("messages", "rate", "errors", "commits")
 SIZES = ("memory", "size")
 BYTE_RATES = ("in", "out")
@@ -103,7 +103,7 @@ def watch(
     scrape: Callable[[str], Scrape] | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> int:
-    """Look again and again; 1 if nobody answered the last look."""
+    """Update repeatedly; 1 if no broker answered the last time."""
     scrape = scrape or scrape_of
     with ThreadPoolExecutor(len(places)) as pool:
         before: list[Scrape | None] = [None] * len(places)
@@ -127,7 +127,7 @@ def watch(
 
 
 def scrape_of(place: str) -> Scrape:
-    """Ask a broker for its metrics."""
+    """Request a broker's metrics."""
     from http.client import HTTPConnection, HTTPException
 
     host, _, port = place.rpartition(":")
@@ -146,7 +146,7 @@ def scrape_of(place: str) -> Scrape:
 
 
 def show(found: Figures, output: str) -> None:
-    """Print a look."""
+    """Print the figures."""
     if output == "json":
         print(json.dumps(asdict(found), ensure_ascii=False), flush=True)
     else:
@@ -154,7 +154,7 @@ def show(found: Figures, output: str) -> None:
 
 
 def draw(lines: Sequence[str]) -> None:
-    """Put the lines on the screen, over what was there."""
+    """Write the lines on the screen, over the previous content."""
     text = f"{END_OF_LINE}\n".join(lines)
     sys.stdout.write(f"{HOME}{text}{END_OF_LINE}{END_OF_SCREEN}")
     sys.stdout.flush()
@@ -173,7 +173,7 @@ def lines_of(found: Figures, width: int, height: int | None) -> list[str]:
     if height is None:
         most = [min(each, ROWS) for each in most]
     else:
-        # A head and an empty line for each table, and a line where rows are missing.
+        # A head and an empty line for each table, and a line for omitted rows.
         left = height - 3 * len(tables)
         while sum(most) > max(left, len(tables)):
             most[most.index(max(most))] -= 1
@@ -188,7 +188,7 @@ def lines_of(found: Figures, width: int, height: int | None) -> list[str]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A head and rows, with columns as wide as their longest cell; all but the texts end under each other."""
+    """A head and rows, with columns as wide as their longest cell; all except texts are right-aligned."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[UNITS.get(name, name) for name in names]]
     cells += [[cell(name, row.get(name)) for name in names] for row in rows]
@@ -204,7 +204,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def cell(name: str, value: Any) -> str:
-    """A value as a person reads it; a dash where nothing is known."""
+    """A value for people; a dash if it is not known."""
     if value is None:
         return "-"
     if name in SIZES or name in BYTE_RATES:
@@ -228,5 +228,5 @@ def size_text(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Names without characters that would move a terminal's cursor."""
+    """Names without characters that would control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,4 +1,4 @@
-"""What `kwire top` shows, from two scrapes of each broker; pure."""
+"""The figures of `kwire top`, from two scrapes of each broker; pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What the lines begin with that are read; a scrape has many more.
+#: The prefixes of the lines that are used; a scrape has many more lines.
 PREFIXES = tuple(
     f"{domain}_{rest}"
     for domain, rests in {
@@ -44,7 +44,9 @@ Key = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What a broker said. Shape: `error` says why it did not; then there are no values. Unit: `at_s` never goes back."""
+    """A broker's answer. Shape: if `error` gives a reason for its absence, there are no values. Unit: `at_s` never goes
+    back.
+    """
 
     place: str
     at_s: float
@@ -53,7 +55,7 @@ class Scrape:
 
 
 def parse(text: str) -> dict[Key, float]:
-    """The values that are shown, of a scrape's text. Errors: ValueError if it is none."""
+    """The values in a scrape's text that are shown. Errors: ValueError if it is not a scrape."""
     from prometheus_client.parser import text_string_to_metric_families
 
     lines = [line for line in text.splitlines() if line.startswith(PREFIXES)]
@@ -65,7 +67,7 @@ def parse(text: str) -> dict[Key, float]:
 
 
 class Change:
-    """Two scrapes of one broker: values as they are, and how fast they grow."""
+    """Two scrapes of one broker: current values, and their growth."""
 
     def __init__(self, before: Scrape | None, after: Scrape) -> None:
         self.place, self.error = after.place, after.error
@@ -84,26 +86,26 @@ class Change:
                 yield dict(labels), value
 
     def rates(self, name: str) -> Iterator[tuple[dict[str, str], float | None]]:
-        """How much a series with labels grows in a second; None before there are two scrapes."""
+        """The growth per second of a series with labels; None before the second scrape."""
         for (found, labels), value in self._after.items():
             if found == name:
                 yield dict(labels), self._rate((found, labels), value)
 
     def rate(self, name: str) -> float | None:
-        """How much a series without labels grows in a second."""
+        """The growth per second of a series without labels."""
         key = name, frozenset[tuple[str, str]]()
         return self._rate(key, self._after[key]) if key in self._after else None
 
     def _rate(self, key: Key, value: float) -> float | None:
         if self.seconds <= 0:
             return None
-        # After a restart it begins anew; a series that was not there before began at 0.
+        # A counter starts again after a restart; a series that did not exist before started at 0.
         return max(0.0, value - self._before.get(key, 0.0)) / self.seconds
 
 
 @dataclass(slots=True)
 class Figures:
-    """Tables as lists of rows, the first of them worth most. Unit: rates are per second, sizes bytes, times ms."""
+    """Tables as lists of rows, the most important first. Unit: rates are per second, sizes bytes, times ms."""
 
     brokers: list[dict[str, Any]]
     topics: list[dict[str, Any]]
@@ -113,7 +115,7 @@ class Figures:
 
 
 def figures(changes: Iterable[Change]) -> Figures:
-    """What is shown of all brokers together."""
+    """The figures of all brokers together."""
     changes = list(changes)
     answering = [change for change in changes if change.error is None]
     return Figures(
@@ -163,7 +165,7 @@ class Sums:
         self._rows: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, column: str, value: float | None) -> None:
-        """Add to a column; nothing is added for None."""
+        """Add to a column; None adds nothing."""
         row = self._rows.get(name)
         if row is None:
             row = {self._first: name, **dict.fromkeys(self._columns)}
@@ -179,12 +181,12 @@ class Sums:
             row[column] = value
 
     def sorted(self, by: Callable[[dict[str, Any]], float]) -> list[dict[str, Any]]:
-        """The rows, the largest first; by name where they are alike."""
+        """The rows, the largest first; equal ones by name."""
         return sorted(self._rows.values(), key=lambda row: (-by(row), row[self._first]))
 
 
 def topics(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Topics, by the bytes that go in and out."""
+    """Topics, by their incoming and outgoing bytes."""
     sums = Sums("topic", ("partitions", "size", "messages", "in", "out"))
     prefix = "kafka_server_brokertopicmetrics"
     for change in changes:
@@ -214,7 +216,7 @@ def groups(changes: Iterable[Change]) -> list[dict[str, Any]]:
 
 
 def requests(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """APIs, by their rate. The quantiles are the highest of all brokers."""
+    """APIs, by their rate. Quantiles are the highest of all brokers."""
     sums = Sums("request", ("rate", "errors", "median", "p99"))
     prefix = "kafka_network_requestmetrics"
     quantiles = {"0.50": "median", "0.99": "p99"}
@@ -230,7 +232,7 @@ def requests(changes: Iterable[Change]) -> list[dict[str, Any]]:
             if column is not None:
                 sums.highest(labels["request"], column, value)
     rows = sums.sorted(by=lambda row: row["rate"] or 0)
-    # Those of Fetch that are told apart are shown apart.
+    # The two kinds of Fetch have their own rows.
     return [row for row in rows if row["request"] != "Fetch"]
 
 

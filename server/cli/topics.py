@@ -30,12 +30,12 @@ from .brokers import Brokers, refusals, with_brokers
 from .client import CommandError, add_bootstrap, key_value
 from .output import add_output, show_rows, wants_json
 
-#: How long a broker may take for a change, for its answer to that, and then until everybody knows a new topic. Unit: s.
+#: How long a broker may take for a change, for its answer, and until all brokers know a new topic. Unit: s.
 CHANGE_S = 30
 ANSWER_S = CHANGE_S + 5.0
 READY_S = 10.0
 RETRY_S = 0.1
-#: From version 6 of DeleteTopics on, topics may also be named by id.
+#: The last version of DeleteTopics in which topics are only identified by name.
 NAMES_ONLY = 5
 #: Brokers' default, server.properties and default, in DescribeConfigs. Source: DescribeConfigsResponse.ConfigSource.
 UNCHANGED = (3, 4, 5)
@@ -136,7 +136,7 @@ def list_topics(brokers: Brokers, options: Namespace) -> int:
 
 
 def described(brokers: Brokers, names: Iterable[str] = ()) -> list[Any]:
-    """Metadata's rows of these topics, or of all, in the order of their names. Errors: Unavailable."""
+    """Metadata's rows of these topics, or of all, sorted by name. Errors: Unavailable."""
     request = metadata_of(names)
     if not request.topics:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
@@ -157,7 +157,7 @@ def summary(topic: Any) -> list[object]:
 
 
 def describe_topics(brokers: Brokers, options: Namespace) -> int:
-    """Print each topic's partitions and the configs that are not defaults."""
+    """Print each topic's partitions and the configs that differ from the defaults."""
     found = described(brokers, dict.fromkeys(options.topics))
     code = refusals(found)
     topics = [
@@ -187,7 +187,7 @@ def describe_topics(brokers: Brokers, options: Namespace) -> int:
 
 
 def in_order(topic: Any) -> list[Any]:
-    """The partitions of a topic, as Metadata describes it, by number."""
+    """The partitions of a topic in Metadata, by number."""
     return sorted(topic.partitions, key=lambda row: int(row.partition_index))
 
 
@@ -222,7 +222,7 @@ def show_topic(
 
 
 def changed_configs(brokers: Brokers, topics: Iterable[Any]) -> dict[str, dict[str, str]]:
-    """By topic, the configs that are not defaults; those that may not be seen are left out."""
+    """By topic, the configs that differ from the defaults; topics whose configs may not be seen are omitted."""
     resources = [
         DescribeConfigsResource(
             resource_type=TOPIC_CONFIG, resource_name=topic.name, configuration_keys=None
@@ -243,7 +243,7 @@ def changed_configs(brokers: Brokers, topics: Iterable[Any]) -> dict[str, dict[s
 
 
 def offsets(brokers: Brokers, topics: Iterable[Any], at: int) -> dict[tuple[str, int], int]:
-    """The first or the end offsets of partitions that have a leader. Errors: Unavailable."""
+    """The start or end offsets of partitions that have a leader. Errors: Unavailable."""
     led: dict[int, list[tuple[str, int]]] = {}
     for topic in topics:
         for row in topic.partitions:
@@ -256,12 +256,12 @@ def offsets(brokers: Brokers, topics: Iterable[Any], at: int) -> dict[tuple[str,
 
 
 def is_under_replicated(partition: Any) -> bool:
-    """Whether a partition, as Metadata describes it, has replicas that are not in sync."""
+    """Whether a partition in Metadata has replicas that are not in sync."""
     return len(partition.isr_nodes) < len(partition.replica_nodes)
 
 
 def create_topics(brokers: Brokers, options: Namespace) -> int:
-    """Create topics; they can be used when this returns."""
+    """Create topics; they are ready for use when this returns."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in options.configs]
     request = CreateTopicsRequest(
         topics=[
@@ -283,7 +283,7 @@ def create_topics(brokers: Brokers, options: Namespace) -> int:
 
 
 def await_leaders(brokers: Brokers, names: list[str]) -> None:
-    """Wait until new topics can be used. Errors: CommandError."""
+    """Wait until new topics are ready for use. Errors: CommandError."""
     give_up = time.monotonic() + READY_S
     while names:
         try:
@@ -298,7 +298,7 @@ def await_leaders(brokers: Brokers, names: list[str]) -> None:
 
 
 def is_ready(topic: Any) -> bool:
-    """Whether a topic, as Metadata describes it, can be used."""
+    """Whether a topic in Metadata is ready for use."""
     partitions = topic.partitions
     return bool(partitions) and all(row.leader_id >= 0 and not row.error_code for row in partitions)
 
@@ -362,7 +362,7 @@ def delete_topics(brokers: Brokers, options: Namespace) -> int:
 
 
 def as_kafka_writes_it(topic_id: bytes) -> str:
-    """A topic id as Kafka's tools and partition.metadata show it; a dash if there is none."""
+    """A topic id in the form of Kafka's tools and partition.metadata; a dash if there is none."""
     if not any(topic_id):
         return "-"
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

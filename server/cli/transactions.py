@@ -1,4 +1,4 @@
-"""`kwire transactions`: list, describe and abort transactions, and find those that hang (KIP-664)."""
+"""`kwire transactions`: list, describe and abort transactions, and find hanging ones (KIP-664)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .client import CommandError, add_bootstrap, no_partition, whole_number
 from .client_properties import UsageError
 from .output import add_output, printable, show_rows, wants_json
 
-#: What Apache Kafka's tool takes for the longest possible transaction (transaction.max.timeout.ms). Unit: minutes.
+#: Apache Kafka's tool assumes this as the longest possible transaction (transaction.max.timeout.ms). Unit: minutes.
 MAX_TIMEOUT_MIN = 15
 
 
@@ -173,7 +173,7 @@ def leader_of(brokers: Brokers, topic: str, partition: int) -> int:
 
 
 def producers(brokers: Brokers, leader: int, topic: str, partition: int) -> list[Any]:
-    """The producers that a partition's leader remembers. Errors: CommandError."""
+    """The producers that a partition's leader knows. Errors: CommandError."""
     request = DescribeProducersRequest(
         topics=[TopicRequest(name=topic, partition_indexes=[partition])]
     )
@@ -229,7 +229,7 @@ def abort(brokers: Brokers, options: Namespace) -> int:
     marker = WritableTxnMarker(
         producer_id=each.producer_id,
         producer_epoch=each.producer_epoch,
-        # -1 is for those that began before there was any coordinator.
+        # -1 is for transactions that began before there was a coordinator.
         coordinator_epoch=max(each.coordinator_epoch, 0),
         transaction_result=False,
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],

@@ -1,7 +1,7 @@
-"""`kwire users`: who can log in with SCRAM (KIP-554).
+"""`kwire users`: the users that can log in with SCRAM (KIP-554).
 
-A store without users cannot be logged in to, so users can also be added where no broker is asked: in the data directory
-of a broker that is stopped, or in ZooKeeper.
+Nobody can log in at a cluster without users, so users can also be added without a broker: in the data directory of a
+stopped broker, or in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def add_mechanism(parser: ArgumentParser) -> None:
 
 
 def user_name(text: str) -> str:
-    """A name that SCRAM can carry. Errors: ArgumentTypeError."""
+    """A name that is valid in SCRAM. Errors: ArgumentTypeError."""
     if not text or not all("\x01" <= letter <= "\x7f" for letter in text):
         raise ArgumentTypeError("the name of a SCRAM user has ASCII letters only, and at least one")
     return text
@@ -128,7 +128,7 @@ def run(options: Namespace) -> int:
 
 
 def mechanisms(options: Namespace) -> list[str]:
-    """The mechanisms that are meant."""
+    """The selected mechanisms."""
     return options.mechanism or list(MECHANISMS)
 
 
@@ -208,7 +208,7 @@ def add_user(brokers: Brokers, options: Namespace) -> int:
 
 
 def delete_user(brokers: Brokers, options: Namespace) -> int:
-    """Delete credentials; without --mechanism, those that the user has."""
+    """Delete credentials; without --mechanism, all of the user's."""
     from ..security.sasl.scram_numbers import TYPES
 
     numbers = [TYPES[name] for name in options.mechanism or ()]
@@ -226,9 +226,9 @@ def delete_user(brokers: Brokers, options: Namespace) -> int:
 
 
 def alter(brokers: Brokers, requests: Iterable[AlterUserScramCredentialsRequest]) -> int:
-    """Have the controller change credentials; returns the exit code. Errors: Unavailable.
+    """Make the controller change credentials; returns the exit code. Errors: Unavailable.
 
-    Shape: a request has one row, since KRaft's controllers refuse two for one user.
+    Shape: a request has one row, because KRaft's controllers refuse two rows for one user.
     """
     codes = [refusals(brokers.ask_controller(each).results, "user") for each in requests]
     return max(codes, default=0)
@@ -248,7 +248,7 @@ def in_store(
     from ..coordination.store import StoreError
     from .stores import open_store
 
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what matters is in the StoreError
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the StoreError says enough
 
     async def work() -> int:
         store = await open_store(options, must_exist=False)
@@ -260,7 +260,7 @@ def in_store(
             await store.close()
 
     try:
-        # The first user is often added before the broker has started for the first time.
+        # The first user is often added before the first start of the broker.
         if options.data_dir is not None:
             Path(options.data_dir).mkdir(parents=True, exist_ok=True)
         return asyncio.run(work())

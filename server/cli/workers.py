@@ -1,4 +1,4 @@
-"""`kwire serve --workers N`: N brokers of one machine under one command, for as many cores."""
+"""`kwire serve --workers N`: N brokers on one machine under one command, for as many cores."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOLDER = "worker-"
-#: The store of the workers that have no ZooKeeper, for this machine only; each start has another port.
+#: The store of workers without ZooKeeper, only for this machine; each start has another port.
 STORE_LISTEN = "127.0.0.1:0"
 MOST_WORKERS = 256
 
-#: Settings that are addresses, whose ports each worker counts up.
+#: Settings that are addresses, whose ports increase from worker to worker.
 ADDRESSES = ("listeners", "advertised.listeners", "kwire.http.listener")
-#: What every worker has from the settings that all share, besides what differs between them.
+#: Settings that every worker gets unchanged, in addition to those that differ between workers.
 SHARED = (
     "security.inter.broker.protocol",
     "offsets.topic.replication.factor",
@@ -42,10 +42,10 @@ SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What to run.
+    """The workers to run.
 
     Shape: `properties` are those that a single broker would have; `arguments` are for every `kwire serve`, before the
-    overrides that make it one of the workers; `store` is None if `zookeeper` names an ensemble.
+    overrides for each worker; `store` is None if `zookeeper` names an ensemble.
     """
 
     count: int
@@ -66,7 +66,7 @@ class WorkerPlan:
         return range(first, first + self.count)
 
     def command(self, broker_id: int, zookeeper: str, address: str | None) -> list[str]:
-        """The command line of one worker; a restarted one gets the address that it had."""
+        """The command line of one worker; a restarted worker gets its previous address."""
         number = broker_id - self.ids.start
         overrides = worker_properties(self.properties, number, zookeeper, self.machine)
         if address is not None and "," not in overrides["listeners"]:
@@ -87,7 +87,7 @@ def first_id(properties: Mapping[str, str]) -> int:
 def worker_properties(
     properties: Mapping[str, str], number: int, zookeeper: str, machine: str
 ) -> dict[str, str]:
-    """The settings of one worker that are not those of a single broker. Errors: ConfigError."""
+    """The settings of one worker that differ from those of a single broker. Errors: ConfigError."""
     own = {name: properties[name] for name in SHARED if name in properties}
     own |= {name: moved(properties[name], number) for name in ADDRESSES if name in properties}
     if "kwire.log.file" in properties:
@@ -102,13 +102,13 @@ def worker_properties(
 
 
 def log_dirs(properties: Mapping[str, str]) -> list[str]:
-    """The directories below which each worker has its own."""
+    """The directories in which each worker has its own."""
     text = properties.get("log.dirs") or properties["log.dir"]
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def moved(addresses: str, by: int) -> str:
-    """The addresses with their ports counted up; port 0, any free one, stays. Errors: ConfigError."""
+    """The addresses with their ports increased; port 0, any free port, stays. Errors: ConfigError."""
 
     def later(match: re.Match[str]) -> str:
         port = int(match[1])
@@ -120,7 +120,7 @@ def moved(addresses: str, by: int) -> str:
 
 
 def check_ports(properties: Mapping[str, str], count: int) -> None:
-    """Refuse addresses of which two would be the same. Errors: ConfigError."""
+    """Refuse settings in which two addresses would be the same. Errors: ConfigError."""
     taken: dict[int, str] = {}
     for name in ("listeners", "kwire.http.listener"):
         for part in filter(None, properties.get(name, "").split(",")):
@@ -162,7 +162,7 @@ def check_directory(path: Path, count: int | None) -> None:
 
 
 def plan_of(options: Namespace, properties: Mapping[str, str], config: BrokerConfig) -> WorkerPlan:
-    """The plan for the options, whose settings are those of a single broker. Errors: ConfigError."""
+    """The plan for the options, with the settings of a single broker. Errors: ConfigError."""
     count: int = options.workers
     if not 1 <= count <= MOST_WORKERS:
         raise ConfigError(f"--workers {count}: not between 1 and {MOST_WORKERS}")
@@ -192,7 +192,7 @@ def plan_of(options: Namespace, properties: Mapping[str, str], config: BrokerCon
 
 
 def shared_arguments(options: Namespace) -> list[str]:
-    """The options that each worker is given as they are."""
+    """The options that are passed to each worker unchanged."""
     arguments = []
     for name in ("config", "log_format", "log_level"):
         if (value := getattr(options, name)) is not None:
@@ -206,7 +206,7 @@ def shared_arguments(options: Namespace) -> list[str]:
 
 
 def run(plan: WorkerPlan) -> int:
-    """Run the workers until stopped: 0 after a clean stop, 1 if one could not be started or stopped."""
+    """Run the workers until stopped: 0 after a clean stop, 1 if a worker could not be started or stopped."""
     from ..coordination.store import StoreClosed
 
     try:

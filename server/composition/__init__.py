@@ -1,1 +1,1 @@
-"""How a broker is put together, in phases: what it opens, its rooms, and what serves. No rules live here."""
+"""The construction of a broker in phases: opened resources, rooms, and serving. This package contains no rules."""

@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 NEEDED = ("jinja2", "starlette")
 LOCAL = "localhost"
-#: Below this, everything is the console's.
+#: All paths below this belong to the console.
 PATH = "/console/"
-#: So many pages look through records at the same time; the broker's loop shares the interpreter with them.
+#: The number of pages that search records at the same time; the broker's loop shares the interpreter with them.
 THREADS = 2
 
 
 class BrokerConsole:
-    """The routes of the console. Shape: there is nothing to see before `begin`."""
+    """The routes of the console. Shape: there are no pages before `begin`."""
 
     def __init__(self, config: BrokerConfig, seams: Seams) -> None:
         missing = [name for name in NEEDED if find_spec(name) is None]
@@ -54,7 +54,7 @@ class BrokerConsole:
 
         self._config = config
         self._seams = seams
-        #: Records are searched here, and do not keep the broker's own threads from reading and writing.
+        #: Searches through records run here, and do not delay the broker's own threads.
         self._executor = Executor(THREADS)
         self._log_lines: LogLines = LogLines()
         self._began_ms = seams.clock.now_ms()
@@ -62,9 +62,9 @@ class BrokerConsole:
         self._route: Route | None = None
         self._building: asyncio.Future[Route] | None = None
         self._cleanup: AsyncExitStack | None = None
-        #: HOST:PORT by which other brokers' consoles link to this one.
+        #: HOST:PORT with which other brokers' consoles link to this one.
         self.address = ""
-        #: Unlocks writing; empty if nothing may be written.
+        #: The token that unlocks writing; empty if writing is disabled.
         self.write_token = ""
         if config.get_bool("kwire.console.write"):
             import secrets
@@ -72,7 +72,7 @@ class BrokerConsole:
             self.write_token = secrets.token_urlsafe(18)
 
     def open(self, endpoint: Endpoint, routes: dict[str, Route], cleanup: AsyncExitStack) -> None:
-        """Add the routes, and keep lines of the log from now on; `endpoint` is where HTTP is served."""
+        """Add the routes, and start to keep lines of the log; `endpoint` is where HTTP is served."""
         self._cleanup = cleanup
         cleanup.callback(self._executor.close)
         root = logging.getLogger()
@@ -104,12 +104,12 @@ class BrokerConsole:
         address: str,
         not_ready: Callable[[], str | None],
     ) -> None:
-        """The broker serves clients."""
+        """Start the console, since the broker now serves clients."""
         from ..console.broker import Broker as Looked
 
         principal = self._config.get_str("kwire.console.principal")
         services = rooms.services
-        listener = opened.endpoints[0]  # brokers are shown with the addresses of this one
+        listener = opened.endpoints[0]  # brokers are shown with their addresses on this listener
         connection = ConnectionInfo(
             "console",
             local_host=LOCAL if listener.host in WILDCARDS else listener.host,
@@ -164,11 +164,11 @@ class BrokerConsole:
             logger.info(
                 "The console may change things (kwire.console.write). To unlock that in a browser, enter %s",
                 self.write_token,
-                extra=SECRET,  # whoever may read the console's page of the log may not write yet
+                extra=SECRET,  # a reader of the console's log page must not be able to write
             )
 
     async def route(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request of a browser; the first one waits for Starlette and Jinja2 to be imported, in a thread."""
+        """Answer a browser's request; the first one waits until a thread has imported Starlette and Jinja2."""
         if self._route is None:
             if self._looked is None:
                 return text(503, "the broker is starting; /readyz shows what it is waiting for")
@@ -195,7 +195,7 @@ class BrokerConsole:
 
 
 class ConsoleClient:
-    """Asks this broker or another, and says on a page what was not answered."""
+    """Sends requests to this broker or another, and shows on the page which were not answered."""
 
     def __init__(self, client: LocalClient, node_id: int, others: OnBehalf | None) -> None:
         self._client = client
@@ -203,7 +203,7 @@ class ConsoleClient:
         self._others = others
 
     async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
-        """Return the response of a broker, of this one if none is named. Errors: Refused, Unreachable."""
+        """Return the response of a broker, by default of this one. Errors: Refused, Unreachable."""
         from ..console.broker import Refused, Unreachable
 
         if to is None or to == self._node_id or self._others is None:
@@ -224,5 +224,5 @@ class ConsoleClient:
 
 
 def to_console(_: HttpRequest) -> HttpResponse:
-    """The console is what a browser wants that asks for nothing in particular."""
+    """Redirect browsers that request no particular page to the console."""
     return HttpResponse(302, b"", headers=[("Location", PATH)])

@@ -1,4 +1,4 @@
-"""Passes on what a new metadata image means to components that do not read images themselves."""
+"""Applies new metadata images to components that do not read images themselves."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class QuotaSettings:
         self._connections = connections
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Apply what has changed."""
+        """Apply changes."""
         for entity_type, name in after.changes_since(before).configs:
             node = entity_type, name
             config = after.config(*node)
@@ -137,9 +137,9 @@ class QuotaSettings:
 
 
 class ClientMetricsSettings:
-    """Applies the subscriptions to clients' metrics that an image has (KIP-714).
+    """Applies an image's subscriptions to client metrics (KIP-714).
 
-    Shape: `telemetry` is None if nothing takes them; a log line says so for each subscription.
+    Shape: `telemetry` is None if the broker does not accept metrics; a log line says so for each subscription.
     """
 
     def __init__(self, telemetry: Telemetry | None, *, has_http: bool) -> None:
@@ -147,7 +147,7 @@ class ClientMetricsSettings:
         self._has_http = has_http
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Apply what has changed."""
+        """Apply changes."""
         for entity_type, node in after.changes_since(before).configs:
             if entity_type == CLIENT_METRICS:
                 self._set(node, after.config(entity_type, node))
@@ -167,7 +167,7 @@ class ClientMetricsSettings:
 
 
 class FeatureSettings:
-    """Applies the finalized levels of features that an image has."""
+    """Applies an image's finalized levels of features."""
 
     def __init__(
         self,
@@ -188,10 +188,10 @@ class FeatureSettings:
 
 
 class GroupConfigSettings:
-    """Says in the log which configs of groups have no effect."""
+    """Logs which configs of groups have no effect."""
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Look at the configs that have changed; at start, at all."""
+        """Check the configs that have changed; at startup, all of them."""
         for entity_type, node in after.changes_since(before).configs:
             if entity_type == GROUPS:
                 now, then = after.config(entity_type, node), before.config(entity_type, node)
@@ -205,7 +205,7 @@ class GroupConfigSettings:
 
 
 class LogLoading:
-    """Loads the logs when the first image has brought the settings of their topics."""
+    """Loads the logs once the first image contains the settings of their topics."""
 
     def __init__(self, logs: LogManager, settings: TopicSettings, clock: Clock) -> None:
         self._logs = logs
@@ -214,14 +214,14 @@ class LogLoading:
         self._loaded = False
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Load the logs; only the first call does."""
+        """Load the logs, in the first call only."""
         if not self._loaded:
             self._loaded = True
             self._logs.load(self._settings.log_config, self._clock.now_ms())
 
 
 class CoordinatorTopics:
-    """Tells the coordinators about changes of their internal topics, and about deleted topics."""
+    """Informs the coordinators of changes to their internal topics, and of deleted topics."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class CoordinatorTopics:
         self._share_states = share_states
 
     def on_leadership(self, partition: Partition, leads: bool) -> None:
-        """This broker has become the leader of a partition, or is no longer."""
+        """Handle that this broker has become the leader of a partition, or no longer is."""
         coordinator: GroupCoordinator | TransactionCoordinator | ShareCoordinator
         if partition.tp.topic == GROUP_METADATA_TOPIC:
             coordinator = self._groups
@@ -252,7 +252,7 @@ class CoordinatorTopics:
             coordinator.resign(partition.tp.partition)
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Topics were deleted, or an internal topic has a new number of partitions."""
+        """Handle deleted topics, and a new number of partitions of an internal topic."""
         delta = after.changes_since(before)
         if delta.deleted:
             ids = {topic.name: topic.topic_id for topic in delta.deleted.values()}

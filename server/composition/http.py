@@ -1,4 +1,4 @@
-"""The HTTP listener of a broker: it is the first to open and the last to close, so that its health can always be asked."""
+"""The HTTP listener of a broker: the first to open and the last to close, so that health checks always work."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def open_http(
     *,
     not_ready: Callable[[], str | None],
 ) -> HttpListener:
-    """Serve health at an address, and have `cleanup` end it.
+    """Serve health at an address, and register its end with `cleanup`.
 
-    Shape: `not_ready` returns why clients cannot be served, None if they can. Errors: OSError if the address
-    cannot be bound.
+    Shape: `not_ready` returns the reason that clients cannot be served, None if they can. Errors: OSError if the
+    address cannot be bound.
     """
     acceptor = seams.network.listen(endpoint, NetLimits())
     names = [endpoint.host, *config.get_list("kwire.http.hosts")]
@@ -45,7 +45,7 @@ def open_http(
         names += [socket.gethostname(), *(each.host for each in config.advertised_listeners)]
     hosts = AllowedHosts(names)
     if endpoint.host not in LOOPBACK:
-        looking = seams.executor.in_thread(socket.getfqdn)  # a name server may have to be asked
+        looking = seams.executor.in_thread(socket.getfqdn)  # this may query a name server
         looking.add_done_callback(lambda found: _add_name(hosts, found))
     listener = HttpListener(acceptor, hosts, seams.clock)
     listener.routes |= health_routes(not_ready)
@@ -62,10 +62,10 @@ def open_http(
 def health_routes(
     not_ready: Callable[[], str | None],
 ) -> dict[str, Callable[[HttpRequest], HttpResponse]]:
-    """The probes that Kubernetes and Redpanda's charts use."""
+    """The probes that the charts of Kubernetes and Redpanda use."""
 
     def live(_: HttpRequest) -> HttpResponse:
-        return text(200, "ok")  # whoever can answer is alive
+        return text(200, "ok")  # a process that answers is alive
 
     def ready(_: HttpRequest) -> HttpResponse:
         reason = not_ready()

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 #: BrokerState of Apache Kafka.
 RUNNING, SHUTTING_DOWN = 3, 7
-#: A piece of the response has at least so many characters.
+#: The minimum number of characters in a piece of the response.
 PIECE = 16 * 1024
-#: Scrapes at the same time; two Prometheus servers often watch the same brokers.
+#: The maximum number of concurrent scrapes; two Prometheus servers often watch the same brokers.
 MAX_SCRAPES = 4
 
 
 class BrokerMetrics:
-    """The metrics of one broker. Shape: there is nothing to see before `begin`."""
+    """The metrics of one broker. Shape: there are no metrics before `begin`."""
 
     #: The sessions of a broker whose requests are observed.
     session_class = TimedSession
@@ -48,7 +48,7 @@ class BrokerMetrics:
         self._image: Callable[[], MetadataImage] = MetadataImage
         self._stopping: Callable[[], bool] = bool
         self._scrapes = 0
-        #: Takes the metrics that clients push.
+        #: Accepts the metrics that clients push.
         self.telemetry = telemetry_of(config)
         self.requests = RequestMetrics(
             seams.clock.monotonic_us, None if watchdog is None else watchdog.turn_began_us
@@ -57,7 +57,7 @@ class BrokerMetrics:
     def begin(
         self, opened: Opened, rooms: Rooms, serving: Serving, stopping: Callable[[], bool]
     ) -> Sources:
-        """The broker serves clients: return what is read of it."""
+        """Start the metrics, since the broker now serves clients; returns their sources."""
         sessions = StoreSessions(opened.store)
         self._image, self._stopping = rooms.publisher.current, stopping
         services = rooms.services
@@ -133,12 +133,12 @@ class BrokerMetrics:
             self._scrapes -= 1
 
     async def _process(self) -> bytes:
-        """What prometheus_client knows of the process and of Python; importing it takes some 50 ms, in a thread."""
+        """The metrics of prometheus_client about the process and Python; importing it takes some 50 ms, in a thread."""
         return await self._seams.executor.in_thread(process_metrics)
 
 
 def telemetry_of(config: BrokerConfig) -> Telemetry | None:
-    """What takes the metrics that clients push; None with ZooKeeper, as in 3.9, and without opentelemetry-proto."""
+    """The receiver of metrics that clients push; None with ZooKeeper, as in 3.9, and without opentelemetry-proto."""
     from ..telemetry.otlp import can_decode
 
     if config.zookeeper_connect is not None or not can_decode():
@@ -151,14 +151,14 @@ def telemetry_of(config: BrokerConfig) -> Telemetry | None:
 
 
 def process_metrics() -> bytes:
-    """Memory, CPU time, descriptors, and the garbage collector. Reads nothing of the broker's."""
+    """Memory, CPU time, descriptors, and the garbage collector, without any state of the broker."""
     import prometheus_client
 
     return prometheus_client.generate_latest()
 
 
 def own_version() -> str:
-    """The version of kwire that is installed."""
+    """The version of the installed kwire."""
     try:
         return version("kwire")
     except PackageNotFoundError:  # a checkout that is not installed

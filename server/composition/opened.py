@@ -1,7 +1,7 @@
-"""The first phase: everything outside the process that a broker has to open or lock before it is built.
+"""The first phase: opens or locks everything outside the process that the broker needs.
 
-At its end, the log directories are locked, the store is open, the broker and cluster ids are known, and the
-listeners' addresses are bound.
+At its end, the log directories are locked, the store is open, the broker and cluster ids are known, and the listeners'
+addresses are bound.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Seams:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What the first phase has opened, and the ids of the broker and its cluster.
+    """The results of the first phase, and the ids of the broker and its cluster.
 
-    Shape: `kept_cluster_id` is the cluster id in the log directories of a broker with the embedded store, used
-    if the store has no cluster id yet; `endpoints` have the actual ports; `host_name` is the name of this machine that
-    stands for all of its addresses.
+    Shape: `kept_cluster_id` is the cluster id in the log directories of a broker with the embedded store, used if the
+    store has no cluster id yet; `endpoints` have the actual ports; `host_name` is the name of this machine for all of
+    its addresses.
     """
 
     seams: Seams
@@ -73,10 +73,10 @@ async def open_world(
     fail: Callable[[Exception], None],
     directory_failed: Callable[[], None],
 ) -> Opened:
-    """Open everything, and have `cleanup` close what was opened.
+    """Open everything, and register its closing with `cleanup`.
 
-    Shape: `fail` is called when the broker cannot continue, `directory_failed` when one of several log
-    directories fails. Errors: LogDirectoryError, CorruptMetaProperties, StoreError, ConfigError, OSError.
+    Shape: `fail` is called when the broker cannot continue, `directory_failed` when one of several log directories
+    fails. Errors: LogDirectoryError, CorruptMetaProperties, StoreError, ConfigError, OSError.
     """
 
     def went_offline(directory: LogDirectory) -> None:
@@ -99,7 +99,7 @@ async def open_world(
         log_manager.shutdown(seams.clock.now_ms(), threads=threads)
 
     cleanup.callback(close_logs)
-    # Pushed after close_logs, so it runs before it: no work may write to the logs once they are closed.
+    # Pushed after close_logs, so it runs before it: no work may write to the logs after they are closed.
     cleanup.callback(seams.executor.close)
     cluster = Cluster(store, seams.clock)
     await cluster.ensure_paths()
@@ -133,7 +133,9 @@ async def open_world(
 
 
 def refuse_kraft(directory: str, meta: MetaProperties | None) -> None:
-    """Leave alone what a broker of a KRaft cluster has written, until its metadata is imported. Errors: NotImported."""
+    """Refuse directories that a broker of a KRaft cluster has written, until its metadata is imported. Errors:
+    NotImported.
+    """
     if meta is None or meta.version != KRAFT_VERSION or Path(directory, EMBEDDED_STORE).exists():
         return
     raise NotImported(
@@ -143,7 +145,7 @@ def refuse_kraft(directory: str, meta: MetaProperties | None) -> None:
 
 
 async def host_name(config: BrokerConfig, executor: Executor) -> str:
-    """The name of this machine: the full one, which a name server may have to be asked for, only if others are told it."""
+    """This machine's name; the full name, which may need a name server, only if it is shown to others."""
     told = config.zookeeper_connect is not None or bool(config.advertised_listeners)
     advertised = {endpoint.listener for endpoint in config.advertised_listeners}
     if any(
@@ -173,7 +175,7 @@ async def open_store(
 
 
 async def generated_id(config: BrokerConfig, cluster: Cluster, known: int | None) -> int:
-    """The id of a broker that is configured without one. Shape: `known` is the id in its log directories."""
+    """The id of a broker that has none in its configuration. Shape: `known` is the id in its log directories."""
     if known is not None:
         return known
     if config.zookeeper_connect is None:

@@ -96,7 +96,8 @@ STRAY_ADVICE = (
 class Rooms:
     """The components of a broker. Shape: `clients` and `peers` are None if there can be no other broker.
 
-    `acls` is None without an authorizer, `tokens` without a secret key for them. `image_listeners` are called with each new image, in this order.
+    `acls` is None without an authorizer, `tokens` without a secret key for tokens. `image_listeners` are called with
+    each new image, in this order.
     """
 
     publisher: MetadataPublisher
@@ -127,9 +128,10 @@ def build_rooms(
     telemetry: Telemetry | None = None,
     console_address: str = "",
 ) -> Rooms:
-    """Build the components, and have `cleanup` close them.
+    """Build the components, and register their closing with `cleanup`.
 
-    Shape: `fail` as for `open_world`; `console_address` is where others find this broker's console, empty if it has none.
+    Shape: `fail` as for `open_world`; `console_address` is the address of this broker's console for other brokers,
+    empty if it has none.
     """
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
     clock, executor = seams.clock, seams.executor
@@ -138,9 +140,9 @@ def build_rooms(
 
         observer = RequestLog(observer)
     alone = config.zookeeper_connect is None
-    # The Apache Kafka release that this broker acts as: with ZooKeeper, 3.9 brokers may be in the cluster.
+    # The Apache Kafka release whose behavior this broker has: with ZooKeeper, 3.9 brokers may be in the cluster.
     ceiling = CEILING_4_3 if alone else CEILING_3_9
-    # Another clock stands still, or moves as a test says.
+    # Other clocks stand still, or are moved by a test.
     turns = Turns(clock.monotonic_us, cpu_us=cpu_us if isinstance(clock, SystemClock) else None)
     cleanup.callback(turns.close)
     publisher = MetadataPublisher()
@@ -151,7 +153,7 @@ def build_rooms(
     if not alone:
         from ..interbroker.clients import InterBrokerClients
 
-        # A lambda, since the controller is built later; it is called only once the broker is registered.
+        # A lambda, because the controller is built later; it is called only once the broker is registered.
         clients = InterBrokerClients(
             node_id,
             config,
@@ -207,14 +209,14 @@ def build_rooms(
         node_id,
         share_states,
         publisher.current,
-        # A lambda, since it is built later.
+        # A lambda, because `topic_creator` is built later.
         lambda: topic_creator.ensure_internal_topic(SHARE_GROUP_STATE_TOPIC),
         None if clients is None else clients.share_states,
     )
 
     def settings_of_groups(group_id: str, kind: str) -> GroupSettings | None:
         stored = publisher.current().configs.get(GROUPS)
-        if not stored:  # as a rule; each heartbeat asks
+        if not stored:  # the usual case, in each heartbeat
             return None
         return settings_of_group(config, stored.get(entity_node(group_id), {}), kind)
 
@@ -317,7 +319,7 @@ def build_rooms(
     if not alone:
         from ..interbroker.group_support import GroupSupport
 
-        # Clients are told of the newer versions only now, and beside Apache Kafka 3.9 of what it tells.
+        # Clients see the newer versions only from now on; in a cluster with Apache Kafka 3.9, they see its versions.
         group_support = GroupSupport(
             opened.cluster.registrations, lambda: handlers.raise_versions(WITHOUT_OTHERS)
         )
@@ -339,8 +341,8 @@ def build_rooms(
     services = Services(
         node_id=node_id,
         cluster_id=opened.cluster_id,
-        # In a cluster all brokers have to advertise the same address for a broker: clients drop a connection
-        # when its broker's address changes.
+        # In a cluster, all brokers have to advertise the same address for a broker: clients drop a connection when its
+        # broker's address changes.
         advertises=bool(config.advertised_listeners) or not alone,
         ceiling=ceiling.name,
         features=features,
@@ -467,12 +469,12 @@ def delete_state_records(replicas: ReplicaManager, partition: int, offset: int) 
 
 
 def quota_window(config: BrokerConfig, samples: str, seconds: str) -> Window:
-    """Over how much time rates are measured, by the names of two settings."""
+    """The window for measuring rates, from two settings by name."""
     return Window(config.get_int(samples), 1000 * config.get_int(seconds))
 
 
 def token_store(config: BrokerConfig, opened: Opened) -> TokenStore | None:
-    """The delegation tokens; None if the brokers have no secret key for them."""
+    """The delegation tokens; None if the brokers have no secret key for tokens."""
     secret = config.get_optional_str("delegation.token.secret.key")
     if secret is None:
         secret = config.get_optional_str("delegation.token.master.key")
@@ -507,7 +509,7 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
 def settings_of_group(
     config: BrokerConfig, stored: Mapping[str, str], kind: str = "consumer"
 ) -> GroupSettings | None:
-    """The settings of a consumer group or share group that has configs of its own."""
+    """The settings of a consumer group or share group that has its own configs."""
     if not stored:
         return None
     values = effective_group_config(config, stored)
@@ -525,7 +527,7 @@ def settings_of_group(
 
 
 def registration_of(config: BrokerConfig, opened: Opened) -> BrokerRegistration:
-    """The registration that other brokers see. Its addresses are fixed, whatever clients are told."""
+    """The registration that other brokers see. Its addresses do not depend on those that clients get."""
     advertised = {endpoint.listener: endpoint for endpoint in config.advertised_listeners}
     endpoints = []
     for own in opened.endpoints:
@@ -540,6 +542,6 @@ def registration_of(config: BrokerConfig, opened: Opened) -> BrokerRegistration:
         opened.node_id,
         tuple(endpoints),
         config.get_optional_str("broker.rack"),
-        # From 1, since releases before 3.7 refuse a range from 0.
+        # From 1, because releases before 3.7 refuse a range from 0.
         features={GROUP_VERSION: (1, CEILING_4_3.features[GROUP_VERSION][1])},
     )

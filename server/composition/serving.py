@@ -1,4 +1,4 @@
-"""The last phase: opens the logs, joins the cluster, and begins to answer requests."""
+"""The last phase: opens the logs, joins the cluster, and starts to answer requests."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ CONNECTION_RATE = "max.connection.creation.rate"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What clients connect to. Shape: `quotas` count the connections of all listeners.
+    """The components that clients connect to. Shape: `quotas` count the connections of all listeners.
 
-    `logins` are those of the SASL listeners, by listener; each counts them (`LoginCounts`).
+    `logins` are those of the SASL listeners, by listener; each counts its logins (`LoginCounts`).
     """
 
     listeners: tuple[Listener, ...]
@@ -58,7 +58,7 @@ async def serve(
     *,
     make_session: Callable[..., Session] = Session,
 ) -> Serving:
-    """Start everything that serves clients, and have `cleanup` stop it. Errors: as for `open_world`."""
+    """Start everything that serves clients, and register its stop with `cleanup`. Errors: as for `open_world`."""
     clock = opened.seams.clock
     memory = frame_memory(opened.limits, clock)
     output = output_memory(opened.limits, clock)
@@ -127,7 +127,7 @@ async def serve(
 async def follow_tokens(
     config: BrokerConfig, rooms: Rooms, tokens: TokenStore, cleanup: AsyncExitStack
 ) -> None:
-    """Read the delegation tokens, take up changes of them, and remove those that have expired."""
+    """Read the delegation tokens, follow their changes, and remove expired tokens."""
     from ..coordination.tokens import sweep_regularly
 
     await tokens.load()
@@ -147,7 +147,7 @@ async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStac
         from ..log.recovery.process import RecoveryProcesses
 
         processes = RecoveryProcesses(count)
-    # The topics' own settings are known later.
+    # The topics' own settings become known later.
     plain = LogConfig.of(config, config.topic_config({}))
     opening = opened.seams.executor.in_thread(
         logs.open_logs,
@@ -232,10 +232,10 @@ def limit_connection_rates(config: BrokerConfig, rates: ConnectionRates, now_ms:
 
 
 async def clean(config: BrokerConfig, opened: Opened) -> None:
-    """Compact logs from time to time, until cancelled."""
+    """Compact logs at intervals, until cancelled."""
     await asyncio.sleep(CLEANER_START_S)  # its imports must not slow down the start
     seams = opened.seams
-    # In a thread, because they would be a turn of 10 ms.
+    # In a thread, because the imports would take a turn of 10 ms.
     await seams.executor.in_thread(import_module, "..log.cleaner.task", __package__)
     from ..log.cleaner.task import CleanerTask
 
@@ -253,7 +253,7 @@ async def end(task: asyncio.Task[None]) -> None:
 
 
 def report_addresses(config: BrokerConfig, opened: Opened) -> None:
-    """Log which address clients are given, for each listener on all interfaces."""
+    """Log the address that clients get, for each listener on all interfaces."""
     for endpoint in opened.endpoints:
         if endpoint.host not in WILDCARDS or config.advertised_listeners:
             continue

@@ -1,4 +1,4 @@
-"""What the share partitions of a broker need of its other rooms."""
+"""The interface between the share partitions of a broker and its other rooms."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Of how many groups with configs of their own the settings are remembered.
+#: The number of groups with their own configs whose settings are cached.
 REMEMBERED = 1000
 
 
 class LateSharePartitions:
-    """Stands for the share partitions, which are built, and their modules loaded, when the first request needs them."""
+    """A proxy for the share partitions, which are built, and their modules imported, for the first request that needs
+    them.
+    """
 
     def __init__(self, build: Callable[[], SharePartitionManager]) -> None:
         self._build = build
@@ -92,7 +94,7 @@ def share_partitions(
 
 
 class GroupShareSettings:
-    """The settings of each share group, as the image has them, and for those without configs the broker's."""
+    """The settings of each share group: those of the image, or the broker's for groups without configs."""
 
     def __init__(self, config: BrokerConfig, metadata: Callable[[], MetadataImage]) -> None:
         self._config = config

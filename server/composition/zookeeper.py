@@ -1,4 +1,4 @@
-"""The connection to ZooKeeper as the settings want it: with TLS, a login, and ACLs on what is created."""
+"""The connection to ZooKeeper according to the settings: TLS, a login, and ACLs on created nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from ..coordination.zookeeper import ZooKeeperLogin, ZooKeeperStore
 
-#: The settings for ZooKeeper that stand for those of a listener. Source: KafkaConfig.ZkSslConfigToSystemPropertyMap.
+#: The settings for ZooKeeper that correspond to those of a listener. Source:
+#: KafkaConfig.ZkSslConfigToSystemPropertyMap.
 NAMES = {
     "ssl.cipher.suites": "zookeeper.ssl.cipher.suites",
     "ssl.enabled.protocols": "zookeeper.ssl.enabled.protocols",
@@ -28,7 +29,7 @@ NAMES = {
     "ssl.truststore.password": "zookeeper.ssl.truststore.password",
     "ssl.truststore.type": "zookeeper.ssl.truststore.type",
 }
-#: The type of a store by the ending of its name, if it is not set. Source: KeyStoreFileType.fromFilename.
+#: The type of a store by its file extension, if it is not set. Source: KeyStoreFileType.fromFilename.
 TYPES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12", ".pkcs12": "PKCS12"}
 ENABLED = "zookeeper.ssl.client.enable"
 SET_ACL = "zookeeper.set.acl"
@@ -68,7 +69,7 @@ async def connect_to_zookeeper(config: BrokerConfig, servers: str) -> ZooKeeperS
 
 
 def login_of(config: BrokerConfig) -> ZooKeeperLogin | None:
-    """The login at ZooKeeper; None if there is none. Errors: ConfigError."""
+    """The login at ZooKeeper; None without one. Errors: ConfigError."""
     from ..coordination.zookeeper import ZooKeeperLogin
 
     text = config.get_optional_str(ZOOKEEPER_LOGIN)
@@ -103,7 +104,7 @@ def tls_of(config: BrokerConfig) -> ssl.SSLContext | None:
 
 
 class ZooKeeperSettings:
-    """The zookeeper.ssl.* settings by the names that a listener's have."""
+    """The zookeeper.ssl.* settings under the names of a listener's settings."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

@@ -1,1 +1,1 @@
-"""The console: pages about a broker in a browser, on its HTTP listener. Imported on its first request, if it is enabled."""
+"""The console: browser pages about a broker, on its HTTP listener. Imported on its first request, if it is enabled."""

@@ -1,4 +1,4 @@
-"""The broker that a console looks at. Imports nothing that only pages need."""
+"""The broker that a console shows. Does not import anything that only pages need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """The page cannot be shown. Shape: the message is a sentence for its reader; `hint` says what to do."""
+    """The page cannot be shown. Shape: the message is a sentence for the reader; `hint` says what to do."""
 
     def __init__(self, status: int, title: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -38,10 +38,12 @@ class Unreachable(Refused):
 
 
 class Client(Protocol):
-    """Asks as the console's principal; see `handlers/local_client.py`, and `interbroker/on_behalf.py` for other brokers."""
+    """Sends requests as the console's principal; see `handlers/local_client.py`, and `interbroker/on_behalf.py` for
+    other brokers.
+    """
 
     async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
-        """Return the response of a broker, of this one if none is named. Errors: Refused, Unreachable."""
+        """Return the response of a broker, by default of this one. Errors: Refused, Unreachable."""
         ...
 
 
@@ -49,9 +51,9 @@ class Client(Protocol):
 class Broker:
     """The broker behind the pages.
 
-    Shape: `may(operation, resource_type, name)` is for what no request shows. `not_ready` returns why clients cannot be
-    served. `principal` is whom the console asks as; `has_authorizer` says whether that limits what it sees. `has_others`
-    is whether there can be other brokers in the cluster.
+    Shape: `may(operation, resource_type, name)` checks access to data that is not read by requests. `not_ready` returns
+    the reason that clients cannot be served. `principal` is the console's principal; `has_authorizer` says whether an
+    authorizer limits what it sees. `has_others` says whether there can be other brokers in the cluster.
     """
 
     node_id: int

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: A sample every so many seconds, over ten minutes.
+#: The interval between samples, which cover ten minutes.
 SAMPLE_S = 5
 SAMPLES = 120
 WIDTH, HEIGHT = 240, 48
@@ -44,7 +44,7 @@ class History:
         self.samples.append(sample)
 
     def rates(self, field: str) -> list[float]:
-        """The rate between each two samples. Shape: a counter that went back, as after a restart, counts as 0."""
+        """The rate between each pair of samples. Shape: a counter that decreased, as after a restart, counts as 0."""
         found = []
         previous: Sample | None = None
         for sample in self.samples:

@@ -14,15 +14,16 @@ from .console import Console, said
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-#: Problems that are shown one by one.
+#: The maximum number of problems that are listed.
 MOST_PROBLEMS = 12
 
 
 @dataclass
 class BrokerRow:
-    """One broker. Shape: what it leads and stores is counted over the topics that may be seen.
+    """One broker. Shape: leaderships and stored bytes are sums over the visible topics.
 
-    Unit: bytes; `stored` and `usable` are None if it does not tell. `console` is the address of its console, empty for none that is known.
+    Unit: bytes; `stored` and `usable` are None if the broker does not report them. `console` is the address of its
+    console, empty if none is known.
     """
 
     id: int
@@ -39,7 +40,7 @@ class BrokerRow:
 
 @dataclass
 class Problem:
-    """A partition that is not as it should be."""
+    """A partition with a problem."""
 
     topic: str
     partition: int
@@ -48,7 +49,7 @@ class Problem:
 
 
 def may_see_broker(console: Console) -> bool:
-    """Whether the console may show what is the broker's own, and not of single topics or groups."""
+    """Whether the console may show the broker's own state, besides single topics and groups."""
     return console.broker.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
@@ -125,7 +126,7 @@ async def gather(console: Console, _: Request) -> dict[str, Any]:
 
 
 def directories(results: Any) -> list[Any]:
-    """This broker's log directories, with the space that is left."""
+    """This broker's log directories, with their free space."""
     return [
         {
             "path": each.log_dir,
@@ -144,7 +145,7 @@ def stored_bytes(directory: Any) -> int:
 
 
 def resident_bytes() -> int | None:
-    """Memory of the process; None where /proc does not tell."""
+    """Memory of the process; None if /proc does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
             return int(file.read().split()[1]) * 4096

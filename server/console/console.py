@@ -1,4 +1,4 @@
-"""What the pages look at: one broker, through requests of its own, and how pages are rendered in turns of the loop."""
+"""The state behind the pages: one broker, accessed by requests, and the rendering of pages in turns of the loop."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from .broker import Broker
 
 FOLDER = Path(__file__).parent
-#: Sampling ends when nobody has looked for so long.
+#: Sampling ends after this time without a page view.
 IDLE_MS = 15 * 60_000
-#: Pages that follow something at the same time; each keeps one of the listener's 32 connections.
+#: The maximum number of live pages at the same time; each uses one of the listener's 32 connections.
 MAX_STREAMS = 8
-#: A stream says something at least so often, and so notices that its reader has gone.
+#: The maximum interval between messages of a stream; sending them detects readers that have gone.
 BEAT_S = 2.0
-#: What ends a line of a stream of events.
+#: Line breaks in a stream of events.
 LINE_BREAK = re.compile("\r\n|\r|\n")
-#: Pieces of a page between which others get their turn.
+#: The number of pieces of a page after which other work gets its turn.
 PIECES = 64
-#: A broker that did not answer is left alone for so long, so that the next pages need not wait for it.
+#: How long a silent broker is not asked again, so that the next pages need not wait for it.
 SILENT_MS = 5_000
 
 
 @dataclass
 class Kept:
-    """Something that was gathered, and for how long it is good."""
+    """A gathered value, and how long it is valid."""
 
     until_ms: int
     value: Any
@@ -86,7 +86,7 @@ class Console:
         self.decoders = Decoders(self.broker.config.get_optional_str("kwire.console.schemas"))
 
     async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
-        """Ask a broker, this one if none is named. Errors: Refused, Unreachable."""
+        """Send a request to a broker, by default to this one. Errors: Refused, Unreachable."""
         if to is not None and (reason := self.silent.get(to)):
             raise Unreachable(to, reason)
         try:
@@ -99,9 +99,9 @@ class Console:
     async def ask_each(
         self, requests: Mapping[int, Any], version: int | None = None
     ) -> dict[int, Any]:
-        """Ask several brokers, each its request, at the same time.
+        """Send several brokers their requests at the same time.
 
-        Shape: the responses by broker; brokers that do not answer are left out, and named on the page. Errors: Refused.
+        Shape: the responses by broker; brokers that do not answer are omitted, and named on the page. Errors: Refused.
         """
 
         async def one(broker_id: int, request: Any) -> Any:
@@ -125,7 +125,7 @@ class Console:
 
     @property
     def silent(self) -> dict[int, str]:
-        """The brokers that have not answered lately, and why."""
+        """The brokers that have not answered recently, and the reasons."""
         now_ms = self.broker.clock.monotonic_ms()
         self._silent = {each: kept for each, kept in self._silent.items() if now_ms < kept.until_ms}
         return {each: kept.value for each, kept in sorted(self._silent.items())}
@@ -133,7 +133,7 @@ class Console:
     async def kept(
         self, key: Any, ms: int, make: Callable[[], Awaitable[Any]], of: object = None
     ) -> Any:
-        """What `make` returns, or returned within the last `ms`, `of` the same object; several pages that want it wait for one."""
+        """The result of `make`, at most `ms` old and for the same object `of`; concurrent pages share one call."""
         now_ms = self.broker.clock.monotonic_ms()
         found = self._kept.get(key)
         if found is not None and now_ms < found.until_ms and found.of is of:
@@ -150,7 +150,7 @@ class Console:
         return value
 
     def forget(self) -> None:
-        """Gather everything anew, after something was changed."""
+        """Discard all gathered values after a change."""
         self._kept.clear()
 
     # -- rendering
@@ -169,7 +169,7 @@ class Console:
             pieces.append(piece)
             if count % PIECES == 0:
                 await broker.turns.pause(self)
-        # Half of a surrogate pair, from a JSON document or the name of a file, cannot be sent.
+        # Half of a surrogate pair, from a JSON document or a file name, cannot be sent.
         return "".join(pieces).encode("utf-8", "backslashreplace").decode("utf-8")
 
     # -- what is live
@@ -180,7 +180,7 @@ class Console:
         every_s: float = BEAT_S,
         repeated: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Server-sent events: what `render` returns, whenever it is something else than before, or `repeated`.
+        """Server-sent events: the result of `render` when it differs from the previous one, or always if `repeated`.
 
         Source: HTML Living Standard, 9.2 Server-sent events.
         """
@@ -197,7 +197,7 @@ class Console:
     # -- rates
 
     def looked_at(self) -> None:
-        """Somebody looks: sample the counters from now on."""
+        """Note a page view, and sample the counters from now on."""
         self._looked_at_ms = self.broker.clock.monotonic_ms()
         if self._sampling is None or self._sampling.done():
             self._sampling = asyncio.create_task(self._sample())
@@ -247,7 +247,9 @@ def sample_of(view: View) -> Sample:
 
 
 def event(text: str) -> bytes:
-    """One server-sent event. Shape: each kind of line break that ends a field is one, so that no text can begin another."""
+    """One server-sent event. Shape: every kind of line break begins a new data line, so that no text can begin another
+    field.
+    """
     lines = "\n".join(f"data: {line}" for line in LINE_BREAK.split(text))
     return f"{lines}\n\n".encode()
 

@@ -1,8 +1,9 @@
 """Avro and Protobuf: records decoded by the schemas in a directory (`kwire.console.schemas`).
 
-`TOPIC-value.avsc` and `TOPIC-key.avsc` are Avro schemas; `TOPIC-value.desc` is a set of Protobuf descriptors, as `protoc
---include_imports --descriptor_set_out` writes it, whose last message is that of the values; `TOPIC-value.desc.NAME` names another one.
-The five bytes that serializers of a schema registry write before a record, and the message indexes of Protobuf, are passed over.
+`TOPIC-value.avsc` and `TOPIC-key.avsc` are Avro schemas. `TOPIC-value.desc` is a set of Protobuf descriptors, as
+written by `protoc --include_imports --descriptor_set_out`; its last message is the type of the values, and
+`TOPIC-value.desc.NAME` names another one. The five bytes that serializers of a schema registry write before a record,
+and the message indexes of Protobuf, are skipped.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from .values import Shown, document
 logger = logging.getLogger(__name__)
 
 Decode = Callable[[bytes], Any]
-#: Of the registry's wire format: a zero byte and the schema's id in four.
+#: The registry's prefix: a zero byte and the schema's id in four bytes.
 PREFIX = 5
-#: The largest decimal of Avro that is shown as one: 300 digits.
+#: The largest Avro decimal that is shown as a number: 300 digits.
 MAX_DECIMAL_BYTES = 128
 
 
 class TopicDecoder:
-    """Decodes the keys and values of one topic. Shape: what cannot be decoded is shown as it is."""
+    """Decodes the keys and values of one topic. Shape: bytes that cannot be decoded are shown unchanged."""
 
     def __init__(self, key: tuple[str, Decode] | None, value: tuple[str, Decode] | None) -> None:
         self.key = key
         self.value = value
 
     def look(self, record: Searched) -> None:
-        """Let filters see the value as it is decoded."""
+        """Make the decoded value available to filters."""
         if self.value is not None and record.value is not None and may_parse(record.value):
             try:
                 record.decoded = self.value[1](record.value)
@@ -41,17 +42,17 @@ class TopicDecoder:
                 return
 
     def shown(self, record: Searched, key: Shown, value: Shown) -> tuple[Shown, Shown]:
-        """The key and the value, decoded if they can be."""
+        """The key and the value, decoded if possible."""
         return of_schema(self.key, record.key, key), of_schema(self.value, record.value, value)
 
 
 def may_parse(data: bytes) -> bool:
-    """Whether bytes are few enough to be decoded in one go."""
+    """Whether bytes are short enough to be decoded in one step."""
     return len(data) <= MAX_PARSED_BYTES
 
 
 def of_schema(decoder: tuple[str, Decode] | None, data: bytes | None, plain: Shown) -> Shown:
-    """Bytes as their schema reads them, or else as they are."""
+    """Bytes decoded by their schema, or else unchanged."""
     if decoder is None or data is None or not may_parse(data):
         return plain
     kind, decode = decoder
@@ -62,7 +63,7 @@ def of_schema(decoder: tuple[str, Decode] | None, data: bytes | None, plain: Sho
 
 
 class Decoders:
-    """The decoders of all topics, from the files of a directory. Shape: each file is read once, at the first use."""
+    """The decoders of all topics, from the files of a directory. Shape: each file is read once, on first use."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = None if not directory else Path(directory)
@@ -92,9 +93,10 @@ class Decoders:
 
 
 def avro_decoder(schema: str) -> Decode:
-    """How records of an Avro schema are read.
+    """A reader for records of an Avro schema.
 
-    Errors: ImportError without fastavro; those of a schema that is none; ValueError for one whose records can claim more than they have.
+    Errors: ImportError without fastavro; those of an invalid schema; ValueError for a schema whose records can claim
+    more items than they contain.
     """
     import json
 
@@ -105,7 +107,7 @@ def avro_decoder(schema: str) -> Decode:
     shape = AvroShape()
     shape.least(parsed)
     if shape.is_recursive:
-        # The reader in C calls itself for each level: 100,000 of them, in as many bytes, would end the process.
+        # The reader in C calls itself for each level; 100,000 of them, in as many bytes, would crash the process.
         from fastavro._read_py import schemaless_reader
     else:
         from fastavro import schemaless_reader
@@ -120,7 +122,7 @@ def avro_decoder(schema: str) -> Decode:
 
 
 class AvroShape:
-    """What a schema lets its records claim. Shape: `is_recursive` is known after `least`."""
+    """The sizes that a schema lets its records claim. Shape: `is_recursive` is known after `least`."""
 
     def __init__(self) -> None:
         self.is_recursive = False
@@ -128,9 +130,9 @@ class AvroShape:
         self._named: dict[str, int] = {}
 
     def least(self, schema: Any) -> int:
-        """The least bytes that a value takes; of one that takes some, at least 1.
+        """The minimum size of a value; at least 1 if it cannot be empty.
 
-        Errors: ValueError for an array of items that may take none: a few bytes could claim millions.
+        Errors: ValueError for an array whose items may be empty: a few bytes could claim millions of them.
         """
         if isinstance(schema, list):
             for each in schema:
@@ -164,7 +166,7 @@ class AvroShape:
 
 
 def short_decimals(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A reader of decimals that refuses those that take long to be written as text."""
+    """A reader of decimals that refuses those that take long to convert to text."""
     if hasattr(read, "is_short"):
         return read
 
@@ -178,7 +180,7 @@ def short_decimals(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def protobuf_decoder(descriptors: bytes, name: str = "") -> Decode:
-    """How messages of a set of descriptors are read. Errors: ImportError without protobuf; ValueError, KeyError."""
+    """A reader for messages of a set of descriptors. Errors: ImportError without protobuf; ValueError, KeyError."""
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
@@ -198,7 +200,7 @@ def protobuf_decoder(descriptors: bytes, name: str = "") -> Decode:
 
 
 def without_prefix(data: bytes) -> bytes:
-    """A message without what a registry's serializer writes before it: a zero byte, an id, a count and so many indexes."""
+    """A message without the prefix of a registry's serializer: a zero byte, an id, a count and that many indexes."""
     if data[:1] != b"\x00" or len(data) <= PREFIX:
         return data
     at = PREFIX
@@ -209,7 +211,7 @@ def without_prefix(data: bytes) -> bytes:
 
 
 def zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """A number in variable length, and the position behind it."""
+    """A number of variable length, and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]

@@ -1,4 +1,4 @@
-"""What every request for a page passes first: it must not be one too many."""
+"""The limit on concurrent requests, which every request for a page passes first."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from .console import MAX_STREAMS
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-#: Requests that are answered at the same time, with those for live pages: the listener's other connections are for probes.
+#: The maximum number of concurrent requests, including those of live pages: the listener's other connections are for
+#: probes.
 MAX_REQUESTS = MAX_STREAMS + 16
 
 
 class Door:
-    """An application that answers MAX_REQUESTS at a time and refuses more."""
+    """An application that answers at most MAX_REQUESTS at a time and refuses more."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application

@@ -1,4 +1,6 @@
-"""Why a record is invisible, a group lags or a transaction holds others back: the rules of `kwire explain`, asked in the broker."""
+"""Why a record is invisible, a group lags or a transaction blocks others: the rules of `kwire explain` inside the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def gather(console: Console, request: Request) -> dict[str, Any]:
-    """The form, and the answers to what it asks."""
+    """The form, and the answers to its question."""
     query = request.query_params
     topic, group, transactional_id = (
         query.get(name, "").strip() for name in ("topic", "group", "transactional_id")
@@ -55,7 +57,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
 
 
 async def run(console: Console, asking: Asking[Any]) -> Any:
-    """Answer what the rules ask for; what they do with the answers is done in a thread. Errors: Unavailable."""
+    """Answer the questions of the rules; the rules themselves run in a thread. Errors: Unavailable."""
     in_thread = console.broker.executor.in_thread
     ended, value = await in_thread(step, partial(next, asking))
     while not ended:
@@ -69,7 +71,7 @@ async def run(console: Console, asking: Asking[Any]) -> Any:
 
 
 def step(go_on: Callable[[], Any]) -> tuple[bool, Any]:
-    """Whether the rules have ended, and what they ask for or return."""
+    """Whether the rules have ended, and their next question or their result."""
     try:
         return False, go_on()
     except StopIteration as end:
@@ -77,7 +79,9 @@ def step(go_on: Callable[[], Any]) -> tuple[bool, Any]:
 
 
 async def answer(console: Console, ask: Ask) -> Any:
-    """Ask the broker that the rules name, or this one. Errors: Unavailable if another one does not answer."""
+    """Send the question to the broker that the rules name, or to this one. Errors: Unavailable if another broker does
+    not answer.
+    """
     try:
         response = await console.ask(ask.request, ask.max_version, ask.to)
     except Refused as error:

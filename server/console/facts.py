@@ -1,6 +1,7 @@
-"""What several pages need: topics, sizes, groups with their offsets and lag; gathered by requests, and kept for moments.
+"""Data for several pages: topics, sizes, groups with their offsets and lag, gathered by requests and kept briefly.
 
-What only one broker knows is asked from it: a partition's offsets from its leader, a group from its coordinator.
+Facts that only one broker knows are requested from that broker: a partition's offsets from its leader, a group from its
+coordinator.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from ..coordination import paths
 from ..coordination.store import StoreError
 from .console import Console, Refused
 
-#: How long what was gathered is good, in ms.
+#: How long gathered data is valid, in ms.
 KEPT_MS = 2_000
-#: The same for what cannot change unless the image does.
+#: The same for data that cannot change unless the image does.
 UNCHANGED_MS = 600_000
-#: The same for where other brokers' consoles are.
+#: The same for the addresses of other brokers' consoles.
 CONSOLES_MS = 15_000
-#: How long the store is waited for.
+#: How long to wait for the store.
 STORE_S = 2.0
-#: What can be linked to.
+#: Addresses to which a page can link.
 ADDRESS = re.compile(r"[\w.:\[\]-]+:\d+")
 #: Special timestamps of ListOffsets.
 LATEST, EARLIEST = -1, -2
@@ -50,7 +51,8 @@ SHARE = "share"
 class Lag(NamedTuple):
     """A committed offset, or the start offset of a share group.
 
-    Shape: `unacknowledged` is the lag of a share group, None for others. `end` and `lag` are None before `with_ends`, and if the partition's leader does not tell, or it is gone.
+    Shape: `unacknowledged` is the lag of a share group, None for others. `end` and `lag` are None before `with_ends`,
+    and if the partition's leader does not answer, or the partition is gone.
     """
 
     group: str
@@ -70,7 +72,7 @@ class Lag(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
-    """A group as it is listed."""
+    """A group in the list of groups."""
 
     id: str
     state: str
@@ -81,7 +83,7 @@ class ListedGroup(NamedTuple):
 
 @dataclass
 class Groups:
-    """All groups, with what they have committed. Shape: `coordinators` are the brokers that coordinate them."""
+    """All groups and their committed offsets. Shape: `coordinators` are the brokers that coordinate them."""
 
     listed: dict[str, ListedGroup] = field(default_factory=dict)
     coordinators: dict[str, int] = field(default_factory=dict)
@@ -90,9 +92,9 @@ class Groups:
 
 
 async def topics(console: Console) -> dict[str, Any]:
-    """Every topic that may be seen, as Metadata answers, by name in order.
+    """Every visible topic as in the answer of Metadata, sorted by name.
 
-    Shape: without an authorizer, it is asked for again only when the image is another one.
+    Shape: without an authorizer, topics are requested again only when the image has changed.
     """
 
     async def gather() -> dict[str, Any]:
@@ -109,12 +111,12 @@ async def topics(console: Console) -> dict[str, Any]:
 
 
 def leaders(topic: Any) -> dict[int, int]:
-    """Which broker leads each partition of a topic of `topics`; -1 for none."""
+    """The leader of each partition of a topic of `topics`; -1 for none."""
     return {row.partition_index: row.leader_id for row in topic.partitions}
 
 
 async def consoles(console: Console) -> dict[int, str]:
-    """HOST:PORT of the consoles of other live brokers that have one, which they tell in their nodes in the store."""
+    """HOST:PORT of the consoles of other live brokers, from their nodes in the store."""
 
     async def gather() -> dict[int, str]:
         others, found = console.live[1:], dict[int, str]()
@@ -140,7 +142,9 @@ async def consoles(console: Console) -> dict[int, str]:
 
 
 async def log_dirs(console: Console) -> dict[int, Any]:
-    """What each broker stores, as DescribeLogDirs answers; without those that do not answer, or may not be asked."""
+    """The stored replicas of each broker, as in DescribeLogDirs; without brokers that do not answer, or may not be
+    asked.
+    """
 
     async def gather() -> dict[int, Any]:
         request = DescribeLogDirsRequest(topics=None)
@@ -153,7 +157,7 @@ async def log_dirs(console: Console) -> dict[int, Any]:
 
 
 async def sizes(console: Console) -> dict[str, dict[int, int]]:
-    """Bytes of each partition, by topic, as its leader has it; another replica if the leader does not tell.
+    """Bytes of each partition, by topic, at its leader, or at another replica if the leader does not answer.
 
     Shape: without partitions whose size may not be seen.
     """
@@ -183,7 +187,7 @@ async def offsets(
     timestamp: int,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[str, dict[int, int]]:
-    """Offsets at a time, as the leaders tell, of the partitions that have such an offset."""
+    """Offsets for a time, from the leaders, of the partitions that have such an offset."""
     found: dict[str, dict[int, int]] = {}
     requests = {
         leader: ListOffsetsRequest(
@@ -231,7 +235,7 @@ async def by_leader(
 
 
 async def groups(console: Console) -> Groups:
-    """All groups and their committed offsets; `with_ends` tells the lag of those that are shown."""
+    """All groups and their committed offsets; `with_ends` adds the lag for those that are shown."""
     return await console.kept("groups", KEPT_MS, lambda: _groups(console))  # type: ignore[no-any-return]
 
 
@@ -262,7 +266,7 @@ async def _groups(console: Console) -> Groups:
 
 
 async def _committed(console: Console, coordinated: Mapping[int, list[str]]) -> list[Lag]:
-    """The committed offsets of groups, which share groups do not have."""
+    """The committed offsets of groups; share groups have none."""
     pause = console.broker.turns.pause
     answers = await console.ask_each(
         {
@@ -337,6 +341,6 @@ async def with_ends(console: Console, lags: Iterable[Lag]) -> list[Lag]:
 
 
 def total_lag(rows: list[Lag]) -> int | None:
-    """The sum of the lags that are known; None if none is."""
+    """The sum of the known lags; None if none is known."""
     known = [row.lag for row in rows if row.lag is not None]
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""The language in which messages are searched. Pure: a filter is parsed into closures, and nothing in it is ever executed as code.
+"""The language of message filters. Pure: a filter is parsed into closures, and no part of it is executed as code.
 
     orders                          the word is in the key, the value or a header
     value.city = Oslo               a field of a JSON value; `value.items.0.sku` goes into lists
@@ -6,7 +6,7 @@
     value.total >= 100 or (offset < 50 and timestamp >= 2026-01-31T12:00)
 
 Fields are `key`, `value`, `offset`, `partition`, `timestamp`, `size`, and `header.NAME`; `=`, `!=`, `~` (contains), `!~`, `<`,
-`<=`, `>` and `>=` compare; `and`, `or`, `not` and parentheses combine, and `and` may be left out. Values with blanks or
+`<=`, `>` and `>=` compare; `and`, `or`, `not` and parentheses combine, and `and` may be omitted. Values with blanks or
 signs are quoted.
 """
 
@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 32
-#: Each is looked for in every record.
+#: The maximum number of conditions; each is checked for every record.
 MAX_CONDITIONS = 32
-#: The largest value that is parsed as JSON or the like: nothing else runs meanwhile, in whatever thread it is.
+#: The largest value that is parsed, as JSON for example: parsing blocks all threads of the interpreter.
 MAX_PARSED_BYTES = 128 * 1024
 
 TOKEN = re.compile(
@@ -34,14 +34,14 @@ MISSING = object()
 
 
 class FilterError(ValueError):
-    """The filter cannot be read; the message says where and why."""
+    """The filter is invalid; the message says where and why."""
 
 
 class Searched:
     """One record as filters see it; its value is parsed as JSON at most once.
 
-    Shape: `value` and `key` are bytes, or None for null; `decoded` replaces the JSON of the value if it was decoded by a
-    schema.
+    Shape: `value` and `key` are bytes, or None for null; `decoded` replaces the JSON of the value if a schema decoded
+    it.
     """
 
     __slots__ = ("_json", "decoded", "headers", "key", "offset", "partition", "timestamp", "value")
@@ -66,7 +66,7 @@ class Searched:
         self._json: Any = MISSING
 
     def json(self) -> Any:
-        """The value as JSON; MISSING if it is none."""
+        """The value as JSON; MISSING if it is not JSON."""
         if self.decoded is not MISSING:
             return self.decoded
         if self._json is MISSING:
@@ -79,7 +79,7 @@ Test = Callable[[Searched], bool]
 
 
 def as_json(data: bytes | None) -> Any:
-    """A JSON document; NO_JSON if it is none, or too large to be parsed in one go."""
+    """A JSON document; NO_JSON if it is not JSON, or too large to be parsed in one step."""
     if data is None or data[:1] not in OPENING or len(data) > MAX_PARSED_BYTES:
         return NO_JSON
     try:
@@ -92,7 +92,7 @@ OPENING = frozenset(bytes([byte]) for byte in b'{["-0123456789tfn \t\r\n')
 
 
 class Token(NamedTuple):
-    """A word, a quoted text or a sign, and where it begins."""
+    """A word, a quoted text or a sign, and its position."""
 
     kind: str
     text: str
@@ -100,7 +100,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Cut a filter into tokens. Errors: FilterError."""
+    """Split a filter into tokens. Errors: FilterError."""
     found = []
     at = 0
     while at < len(text) and text[at:].strip():
@@ -120,7 +120,7 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def parse(text: str) -> Test | None:
-    """Return whether a record matches, as a function; None for an empty filter. Errors: FilterError."""
+    """Return a function that tells whether a record matches; None for an empty filter. Errors: FilterError."""
     if len(text) > MAX_CHARACTERS:
         raise FilterError(f"the filter is longer than {MAX_CHARACTERS} characters")
     tokens = tokens_of(text)
@@ -135,7 +135,7 @@ def parse(text: str) -> Test | None:
 
 
 class Parser:
-    """Goes through the tokens once."""
+    """Reads the tokens once, from start to end."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -184,7 +184,7 @@ class Parser:
         return test if negations % 2 == 0 else lambda record: not test(record)
 
     def comparison(self, token: Token) -> Test:
-        """What begins with a word."""
+        """A condition that begins with a word."""
         self._conditions += 1
         if self._conditions > MAX_CONDITIONS:
             raise FilterError(f"the filter has more than {MAX_CONDITIONS} conditions")
@@ -205,7 +205,7 @@ class Parser:
         return contains(token.text)
 
     def takes(self, word: str) -> bool:
-        """Whether the next token is this word; it is taken."""
+        """Whether the next token is this word; consumes it if so."""
         token = self.next()
         if token is not None and is_word(token, word):
             self.at += 1
@@ -213,22 +213,22 @@ class Parser:
         return False
 
     def next(self) -> Token | None:
-        """The next token; it is not taken."""
+        """The next token, without consuming it."""
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
 
 def is_word(token: Token, word: str) -> bool:
-    """Whether it is this word of the language."""
+    """Whether the token is this word of the language."""
     return token.kind == "word" and token.text.lower() == word
 
 
 def is_sign(token: Token, sign: str) -> bool:
-    """Whether it is this sign."""
+    """Whether the token is this sign."""
     return token.kind == "sign" and token.text == sign
 
 
 def contains(text: str) -> Test:
-    """The text is in the key, the value or a header, without regard to case."""
+    """The text is in the key, the value or a header; not case-sensitive."""
     wanted = text.encode().lower()
 
     def test(record: Searched) -> bool:
@@ -245,7 +245,7 @@ def contains(text: str) -> Test:
 
 
 def field_of(token: Token) -> Callable[[Searched], Any]:
-    """How a field is read: a number, a text, None for null, or MISSING. Errors: FilterError."""
+    """The reader of a field: a number, a text, None for null, or MISSING. Errors: FilterError."""
     name, _, rest = token.text.partition(".")
     if name in NUMBERS and not rest:
         if name == "size":
@@ -267,12 +267,12 @@ def field_of(token: Token) -> Callable[[Searched], Any]:
 
 
 def as_text(data: bytes | None) -> str | None:
-    """Bytes as text; what is not UTF-8 is replaced."""
+    """Bytes as text; invalid UTF-8 is replaced."""
     return None if data is None else data.decode("utf-8", "replace")
 
 
 def header_of(record: Searched, name: str) -> Any:
-    """The last header of a name."""
+    """The last header with a name."""
     found: Any = MISSING
     for key, value in record.headers:
         if key == name:
@@ -281,7 +281,7 @@ def header_of(record: Searched, name: str) -> Any:
 
 
 def within(value: Any, steps: list[str]) -> Any:
-    """A part of a JSON document; MISSING if there is none."""
+    """A part of a JSON document; MISSING if it does not exist."""
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step, MISSING)
@@ -293,7 +293,7 @@ def within(value: Any, steps: list[str]) -> Any:
 
 
 def compared(token: Token, field: Callable[[Searched], Any], sign: str, value: Token) -> Test:
-    """FIELD = VALUE. Errors: FilterError for a number or time that is none."""
+    """FIELD = VALUE. Errors: FilterError for an invalid number or time."""
     wanted = value.text
     number = None if value.kind == "quoted" else as_number(wanted)
     if token.text == "timestamp" and number is None:
@@ -356,7 +356,7 @@ def shown(value: Any) -> str:
 
 
 def as_number(text: str) -> float | int | None:
-    """A number; None if the text is none."""
+    """A number; None if the text is not a number."""
     if len(text) > 40:
         return None
     try:
@@ -371,7 +371,9 @@ def as_number(text: str) -> float | int | None:
 
 
 def as_time(text: str, token: Token) -> int:
-    """A time as 2026-01-31, 2026-01-31T12:00 or with seconds and zone, UTC without one. Unit: ms. Errors: FilterError."""
+    """A time such as 2026-01-31, 2026-01-31T12:00 or with seconds and zone; UTC without a zone. Unit: ms. Errors:
+    FilterError.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -17,14 +17,14 @@ from .listing import listing
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-#: Members and partitions of one group that are shown.
+#: The maximum numbers of members and partitions of one group that are shown.
 MOST_MEMBERS = 500
 MOST_PARTITIONS = 2_000
 
 
 @dataclass
 class GroupRow:
-    """A group in the list. Shape: `lag` is None if none is known, or before it is asked for."""
+    """A group in the list. Shape: `lag` is None if it is not known, or not requested yet."""
 
     id: str
     state: str
@@ -50,7 +50,9 @@ class MemberRow:
 
 @dataclass
 class PlaceRow:
-    """A partition that a group reads. Shape: `committed` is None if nothing is committed; `owner` is empty if nobody reads it."""
+    """A partition that a group reads. Shape: `committed` is None without a committed offset; `owner` is empty if no
+    member reads it.
+    """
 
     topic: str
     partition: int
@@ -110,7 +112,7 @@ async def _add_lag(console: Console, groups: facts.Groups, rows: Iterable[GroupR
 
 
 def group_id(request: Request) -> str:
-    """The group in the query; names may have any characters, so they are not in the path."""
+    """The group in the query; names may contain any characters, so they are not in the path."""
     return str(request.query_params.get("id", ""))
 
 
@@ -133,7 +135,7 @@ async def gather_group(console: Console, request: Request) -> dict[str, Any]:
 
 
 def shown(group: GroupFacts) -> dict[str, Any]:
-    """What the page shows of a group."""
+    """The values for the page of a group."""
     owners: dict[tuple[str, int], list[str]] = defaultdict(list)
     members = []
     lags = {(row.topic, row.partition): row.lag for row in group.partitions}
@@ -148,7 +150,7 @@ def shown(group: GroupFacts) -> dict[str, Any]:
         for topic, number in each.partitions:
             member.assigned.setdefault(topic, []).append(number)
             owners[topic, number].append(each.client_id)
-        # Members of a share group have partitions together.
+        # Members of a share group share partitions.
         known = [lag for tp in each.partitions if (lag := lags.get(tp)) is not None]
         member.lag = sum(known) if known and group.kind != facts.SHARE else None
         members.append(member)

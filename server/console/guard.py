@@ -1,7 +1,7 @@
-"""Who may change something: a browser that was given the token, on a page of the console itself. Pure.
+"""Permission to change something: for browsers that were given the token, from the console's own pages. Pure.
 
-A page of somebody else, open in the same browser, can send forms to this machine. Its requests carry its own Origin, or
-none, and know no session's code; they are refused.
+A page of another site, open in the same browser, can send forms to this machine. Its requests have another Origin, or
+none, and do not contain a session's code; they are refused.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 COOKIE = "kwire_console"
-#: How long a browser stays unlocked, and how many are at the same time.
+#: How long a browser stays unlocked, and the maximum number of unlocked browsers.
 SESSION_MS = 8 * 3_600_000
 MAX_SESSIONS = 16
-#: Wrong tokens in a minute, from all browsers together.
+#: The maximum number of wrong tokens in a minute, from all browsers together.
 MAX_FAILURES = 5
 FAILURES_MS = 60_000
 
 
 @dataclass(frozen=True)
 class Session:
-    """A browser that was unlocked. Shape: `code` is in its forms."""
+    """An unlocked browser. Shape: `code` is in its forms."""
 
     code: str
     until_ms: int
@@ -39,7 +39,7 @@ class Guard:
         self._failures: deque[int] = deque(maxlen=MAX_FAILURES)
 
     def unlock(self, token: str, now_ms: int) -> str | None:
-        """The cookie of a new session; None if the token is wrong, or if there were too many wrong ones."""
+        """The cookie of a new session; None if the token is wrong, or after too many wrong ones."""
         if self.is_blocked(now_ms):
             return None
         if not hmac.compare_digest(token.strip().encode(), self._token.encode()):
@@ -71,7 +71,7 @@ class Guard:
     def refusal(
         self, headers: Mapping[str, str], cookie: str, code: str | None, now_ms: int
     ) -> str | None:
-        """Why a form is not accepted; None if it is. Shape: `code` None where no session is needed yet."""
+        """The reason to refuse a form; None if it is accepted. Shape: `code` is None where no session is needed yet."""
         if (reason := foreign(headers)) is not None:
             return reason
         if code is None:
@@ -85,7 +85,9 @@ class Guard:
 
 
 def foreign(headers: Mapping[str, str]) -> str | None:
-    """Why a request is not of the console's own pages; None if it is. Shape: header names are in lower case."""
+    """The reason that a request is not from the console's own pages; None if it is. Shape: header names are in lower
+    case.
+    """
     site = headers.get("sec-fetch-site", "same-origin")
     if site != "same-origin":
         return f"the request was made by another site ({site})"
@@ -99,8 +101,8 @@ def foreign(headers: Mapping[str, str]) -> str | None:
 
 
 def is_origin_of(origin: str, host: str) -> bool:
-    """Whether an Origin is of this host and port. Shape: `host` is in lower case."""
+    """Whether an Origin has this host and port. Shape: `host` is in lower case."""
     try:
         return urlsplit(origin).netloc.lower() == host
-    except ValueError:  # it is no URL
+    except ValueError:  # not a URL
         return False

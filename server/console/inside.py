@@ -1,6 +1,6 @@
-"""What no request shows: connections, segments and their batches, the coordination tree, the broker's log.
+"""Data that no request returns: connections, segments and their batches, the coordination tree, the broker's log.
 
-For all of it, the console's principal has to be allowed to DESCRIBE the cluster, and the topic where there is one.
+All of it requires that the console's principal may DESCRIBE the cluster, and the topic if there is one.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     from ..log.log import Log
 
-#: Nodes whose data has secrets: credentials, tokens, encoded passwords.
+#: Nodes whose data contains secrets: credentials, tokens, encoded passwords.
 SECRET_NODES = ("/config/users", "/config/brokers", "/delegation_token", "/config/clients")
 MOST_CHILDREN = 1_000
 MOST_NODE_BYTES = 64 * 1024
-#: Batches of a segment that are shown at once, and bytes in front of which they lie that are read for them.
+#: The maximum number of batches of a segment on a page, and of bytes that are read for them.
 MOST_BATCHES = 100
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 MOST_LINES = 500
 
 
 def demand(console: Console) -> None:
-    """Errors: Refused, if the broker's own things may not be shown."""
+    """Errors: Refused, if the broker's own state may not be shown."""
     if not may_see_broker(console):
         raise Refused(
             403,
@@ -54,7 +54,7 @@ def demand(console: Console) -> None:
 
 @dataclass
 class ConnectionRow:
-    """A connection of a client. Unit: `idle_ms` since something was received."""
+    """A connection of a client. Unit: `idle_ms` is the time since the last received bytes."""
 
     listener: str
     address: str
@@ -110,7 +110,7 @@ async def gather_connections(console: Console, request: Request) -> dict[str, An
 
 
 async def elsewhere(console: Console) -> dict[str, Any]:
-    """What a page needs to lead to the same page of other brokers, which no request shows."""
+    """The links to the same page of other brokers, which no request returns."""
     return {"others": console.live[1:], "consoles": await facts.consoles(console)}
 
 
@@ -173,7 +173,7 @@ async def gather_segments(console: Console, request: Request) -> dict[str, Any]:
 async def batches_of(
     console: Console, log: Log, base_offset: int, request: Request
 ) -> dict[str, Any]:
-    """Some batches of a segment, from a position in its file on. Errors: Refused."""
+    """The batches of a segment from a position in its file on. Errors: Refused."""
     segment = next((each for each in log.segments if each.base_offset == base_offset), None)
     if segment is None:
         raise Refused(404, "No such segment", f"There is no segment at offset {base_offset}.")
@@ -196,7 +196,7 @@ async def batches_of(
 def read_headers(
     path: str, position: int, size: int
 ) -> tuple[list[tuple[int, BatchHeader]], int, str]:
-    """Headers of batches with their positions, the position after them, and what ended them; blocks."""
+    """Headers of batches with their positions, the position after them, and the reason for the end; blocks."""
     found: list[tuple[int, BatchHeader]] = []
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -242,17 +242,17 @@ async def gather_tree(console: Console, request: Request) -> dict[str, Any]:
 
 
 def natural(name: str) -> tuple[bool, int, str]:
-    """Numbers in their order, before names."""
+    """A sort key that puts numbers in numeric order, before names."""
     return (False, int(name), "") if name.isdecimal() and len(name) < 19 else (True, 0, name)
 
 
 def is_secret(path: str) -> bool:
-    """Whether a node's data is not shown."""
+    """Whether a node's data is hidden."""
     return any(path == each or path.startswith(f"{each}/") for each in SECRET_NODES)
 
 
 def node_text(data: bytes) -> str:
-    """A node's data: JSON on several lines, else as it is."""
+    """A node's data: JSON on several lines, other data unchanged."""
     import json
 
     text = data[:MOST_NODE_BYTES].decode("utf-8", "backslashreplace")
@@ -290,7 +290,7 @@ async def gather_log(console: Console, request: Request) -> dict[str, Any]:
 
 
 def select(lines: list[Any], least: int, words: list[str]) -> Generator[Any, None, None]:
-    """The newest lines of a level with all of the words, and None from time to time."""
+    """The newest lines of a level that contain all words, with None at intervals."""
     shown = 0
     for number, line in enumerate(reversed(lines)):
         if number % 128 == 0:

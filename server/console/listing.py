@@ -1,4 +1,4 @@
-"""Long lists: filtered by a word, sorted by a column, shown a page at a time. Pure."""
+"""Long lists: filtered by words, sorted by a column, one page at a time. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 PAGE_ROWS = 100
-#: Words of a filter; each is looked for in every row.
+#: The maximum number of words in a filter; each is searched for in every row.
 MAX_WORDS = 16
 
 RowT = TypeVar("RowT")
-#: What a row is sorted by; None comes last, whatever the direction.
+#: The sort key of a row; None comes last in both directions.
 Key = Callable[[Any], Any]
 
 
@@ -49,7 +49,7 @@ class Listing:
         return self._link(page=str(number), sort=self.sort, desc="1" if self.descending else "")
 
     def sorted_by(self, key: str, largest_first: bool = False) -> str:
-        """The address of the list sorted by a column; in the other direction if it is already."""
+        """The address of the list sorted by a column, or in the opposite direction if it is already."""
         descending = not self.descending if key == self.sort else largest_first
         return self._link(page="", sort=key, desc="1" if descending else "")
 
@@ -69,8 +69,8 @@ def listing(
 ) -> Listing:
     """Filter, sort and cut rows by the fields `q`, `sort`, `desc` and `page` of a query.
 
-    Shape: the first of `keys` sorts if the query names none; `text` is what the filter looks in, without regard to
-    case; each of its words has to be there. `kept` are other fields that links carry on.
+    Shape: the first of `keys` sorts if the query names none; `text` returns the text that the filter searches, which
+    must contain all words; not case-sensitive. `kept` are other fields that links preserve.
     """
     words = words_of(query.get("q", ""))
     found = [row for row in rows if _has(text(row).lower(), words)] if words else list(rows)
@@ -90,7 +90,7 @@ def listing(
 
 
 def words_of(q: str) -> list[str]:
-    """The words of a filter, those of them that count."""
+    """The words of a filter, up to the maximum."""
     return q.lower().split()[:MAX_WORDS]
 
 
@@ -99,7 +99,7 @@ def _has(text: str, words: list[str]) -> bool:
 
 
 def number_in(text: str | None, otherwise: int) -> int:
-    """A field of a query as an integer of 64 bits."""
+    """A field of a query as a 64-bit integer."""
     try:
         value = int(text or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The last lines of the broker's log, kept in memory while the console is on."""
+"""The last lines of the broker's log, kept in memory while the console is enabled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from typing import NamedTuple
 
-#: How many lines are kept, and the longest of each.
+#: The number of lines that are kept, and their maximum length.
 LINES = 2_000
 MAX_CHARACTERS = 4_000
 
@@ -26,12 +26,12 @@ class LogLine(NamedTuple):
         return logging.getLevelName(self.level)
 
 
-#: Records with this attribute are for the log alone: `logger.info(..., extra=SECRET)`.
+#: Records with this attribute are only for the log itself: `logger.info(..., extra=SECRET)`.
 SECRET = {"kwire_secret": True}
 
 
 class LogLines(logging.Handler):
-    """A handler that keeps what is logged, without what is SECRET."""
+    """A handler that keeps log records, except those that are SECRET."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class LogLines(logging.Handler):
         self._formatter = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record; may be called by any thread."""
+        """Keep one record; any thread may call this."""
         if getattr(record, "kwire_secret", False):
             return
         text = record.getMessage()

@@ -1,4 +1,4 @@
-"""The messages of a topic: by offset, time or the newest, searched with a filter, and followed live."""
+"""The messages of a topic: by offset, by time or the newest, searched with a filter, and followed live."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from .filters import Test
 
 LIMITS = (25, 50, 100, 250)
-#: One request for records.
+#: The size of one request for records.
 FETCH_BYTES = 1024 * 1024
-#: A search ends when it has read so much, or has taken so long; what it found is shown.
+#: A search ends when it has read this much, or has taken this long; the records found so far are shown.
 MAX_SEARCH_BYTES = 64 * 1024 * 1024
 MAX_SEARCH_S = 5.0
-#: Characters of a page that are only seen when a record is opened.
+#: The maximum number of characters on a page that are visible only in opened records.
 MAX_PAGE_TEXT = 4 * 1024 * 1024
-#: How many offsets before the end are read first for the newest records.
+#: The number of offsets before the end that are read first for the newest records.
 FIRST_STEP = 200
-#: Rows that are sent at once to who follows a topic; what is more is counted.
+#: The maximum number of rows that are sent at once to a page that follows a topic; the others are counted.
 MAX_LIVE_ROWS = 100
-#: How long a live page waits for records before it says that it is still there; of several brokers, none is waited for so long
-#: that what another has would come late.
+#: How long a live page waits for records before it sends a sign of life. With several brokers, the wait for one is
+#: short, so that the records of another are not late.
 LIVE_WAIT_MS = 1_500
 SHARED_WAIT_MS = 250
 
 
 class Asked(NamedTuple):
-    """What the form asks for. Shape: `partition` None for all; `start` is an offset or a time, by `since`."""
+    """The values of the form. Shape: `partition` is None for all; `start` is an offset or a time, by `since`."""
 
     partition: int | None
     since: str
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 
 
 class Search:
-    """Counts what a search has read."""
+    """Counts the data that a search has read."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -66,20 +66,20 @@ class Search:
 
     @property
     def has_budget(self) -> bool:
-        """Whether it may go on."""
+        """Whether the search may continue."""
         if self.bytes < MAX_SEARCH_BYTES and time.monotonic() < self.ended_s:
             return True
         self.stopped = True
         return False
 
     def count(self, found: Found) -> None:
-        """Note what was read."""
+        """Count the data that was read."""
         self.looked_at += found.looked_at
         self.problems += found.problems
 
 
 def asked_of(query: Any) -> Asked:
-    """Read the form; what cannot be read is told in `error`, and left out."""
+    """Read the form; invalid values are reported in `error`, and ignored."""
     error = ""
     partition_text = query.get("partition", "")
     partition = number_in(partition_text, -1) if partition_text else None
@@ -121,7 +121,7 @@ def asked_of(query: Any) -> Asked:
 
 
 async def gather(console: Console, request: Request) -> dict[str, Any]:
-    """The page: the form, and the records it asks for."""
+    """The page: the form, and the requested records."""
     topic = await topics.topic_of(console, request)
     asked = asked_of(request.query_params)
     live = request.query_params.get("live") == "1"
@@ -175,7 +175,7 @@ async def read(
     ends: dict[int, int],
     search: Search,
 ) -> list[RecordRow]:
-    """The records that are asked for, in the order in which they are shown: the newest first, or as they were written."""
+    """The requested records in the order of display: the newest first, or as they were written."""
     stable = await topics.stable_offsets(console, topic, sorted(ends))
     if asked.since == "time":
         found = (await facts.offsets(console, {topic: sorted(ends)}, asked.start)).get(topic, {})
@@ -218,7 +218,7 @@ async def read(
 
 
 def shorten(rows: list[RecordRow], search: Search) -> None:
-    """Leave only the first lines of keys, values and headers once a page has MAX_PAGE_TEXT of them, and say so."""
+    """Keep only the first lines of keys, values and headers after MAX_PAGE_TEXT characters, and report it."""
     length = 0
     for number, row in enumerate(rows):
         every = [row.key, row.value, *(value for _, value in row.headers)]
@@ -234,7 +234,7 @@ def shorten(rows: list[RecordRow], search: Search) -> None:
 
 
 async def onwards(console: Console, topic: str, wanted: Wanted, search: Search) -> list[RecordRow]:
-    """The first records that match, from an offset on."""
+    """The first matching records from an offset on."""
     rows: list[RecordRow] = []
     while wanted.start < wanted.end and len(rows) < wanted.most and search.has_budget:
         found = await piece(console, topic, wanted, search)
@@ -246,7 +246,7 @@ async def onwards(console: Console, topic: str, wanted: Wanted, search: Search) 
 
 
 async def newest(console: Console, topic: str, wanted: Wanted, search: Search) -> list[RecordRow]:
-    """The last records that match: from the end backwards, in steps that grow."""
+    """The last matching records: from the end backwards, in growing steps."""
     rows: list[RecordRow] = []
     step, end, first = max(FIRST_STEP, wanted.most), wanted.end, wanted.start
     while end > first and len(rows) < wanted.most and search.has_budget:
@@ -267,7 +267,7 @@ async def newest(console: Console, topic: str, wanted: Wanted, search: Search) -
 
 
 async def piece(console: Console, topic: str, wanted: Wanted, search: Search) -> Found:
-    """Read up to FETCH_BYTES from an offset on, and look through them in a thread."""
+    """Read up to FETCH_BYTES from an offset on, and search them in a thread."""
     data, aborted = await fetch(console, topic, wanted.partition, wanted.start)
     search.bytes += max(len(data), 1024)
     found = await console.broker.executor.in_thread(rows_of, data, wanted, aborted)
@@ -347,7 +347,7 @@ async def fetched(
 
 
 async def read_records(console: Console, row: Any) -> bytes:
-    """The records of an answer; those in a file are read in a thread."""
+    """The records of an answer; records in a file are read in a thread."""
     records = row.records
     if records is None:
         return b""
@@ -360,7 +360,7 @@ async def read_records(console: Console, row: Any) -> bytes:
 
 
 def follow(console: Console, request: Request) -> Callable[[], Awaitable[str | None]]:
-    """The rows that are new since the last call, for a live page."""
+    """Returns the new rows since the last call, for a live page."""
     asked = asked_of(request.query_params)
     cursor: dict[tuple[str, int], int] = {}
 
@@ -377,7 +377,7 @@ def follow(console: Console, request: Request) -> Callable[[], Awaitable[str | N
         try:
             answers = await fetched(console, dict(cursor), READ_UNCOMMITTED, LIVE_WAIT_MS)
         except Refused:
-            cursor.clear()  # a partition that is led elsewhere now, or offsets that are gone
+            cursor.clear()  # the partition has another leader now, or the offsets are gone
             return None
         for name, row in answers:
             data = await read_records(console, row)

@@ -1,4 +1,4 @@
-"""What all pages have: the navigation, headers, errors as pages, and events for what is live."""
+"""The common parts of all pages: navigation, headers, error pages, and events for live parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .console import FOLDER, MAX_STREAMS, Console, Refused
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-#: Pages run no script but ours, are framed by nobody, and send nothing anywhere else.
+#: Pages run only the console's own scripts, cannot be framed, and send nothing to other servers.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
@@ -30,7 +30,7 @@ STATIC = {
     "htmx.min.js": "text/javascript; charset=utf-8",
 }
 STREAM = "text/event-stream"
-#: A static file's address changes with the version, so it may be kept.
+#: A static file's address changes with the version, so it may be cached.
 STATIC_HEADERS = HEADERS | {"Cache-Control": "private, max-age=86400"}
 
 #: (section, name in the navigation, path, key that goes there after `g`)
@@ -50,7 +50,9 @@ Gather = Callable[[Console, Request], Awaitable[Values]]
 
 
 class Live(StreamingResponse):
-    """A response that goes on. Shape: it counts from when it is made, so that many at once are not more than allowed."""
+    """A continuing response. Shape: it is counted from its creation, so that concurrent requests cannot exceed the
+    limit.
+    """
 
     def __init__(self, console: Console, events: AsyncIterator[bytes]) -> None:
         super().__init__(events, media_type=STREAM, headers=HEADERS)
@@ -71,7 +73,7 @@ class Pages:
         self.console = console
 
     def page(self, section: str, template: str, gather: Gather) -> Callable[..., Any]:
-        """The endpoint of a page: what `gather` returns, in a template."""
+        """The endpoint of a page: the result of `gather`, in a template."""
 
         async def endpoint(request: Request) -> Response:
             self.console.looked_at()
@@ -84,7 +86,7 @@ class Pages:
         return endpoint
 
     def live(self, template: str, gather: Gather, every_s: float = 2.0) -> Callable[..., Any]:
-        """The endpoint of the part of a page that is live, as server-sent events."""
+        """The endpoint of the live part of a page, as server-sent events."""
 
         async def endpoint(request: Request) -> Response:
             console = self.console
@@ -107,7 +109,7 @@ class Pages:
     def stream(
         self, render: Callable[[], Awaitable[str | None]], every_s: float, repeated: bool = False
     ) -> Response:
-        """Server-sent events, if not too many pages are live already."""
+        """Server-sent events, unless there are too many live pages."""
         console = self.console
         if console.streams >= MAX_STREAMS:
             return Response(f"{MAX_STREAMS} pages are live already", 503)
@@ -121,16 +123,16 @@ class Pages:
         return HTMLResponse(text, status, HEADERS)
 
     async def refused(self, section: str, refused: Refused) -> Response:
-        """A page that says why there is no other."""
+        """A page that gives the reason that another page cannot be shown."""
         return await self.html(section, "refused.html", {"refused": refused}, refused.status)
 
     async def not_done(self, request: Request, error: Exception) -> Response:
-        """Nothing was looked at yet."""
+        """The response to a request that failed before anything was read."""
         assert isinstance(error, Refused)
         return await self.refused("", error)
 
     async def missing(self, request: Request, error: Exception) -> Response:
-        """There is no such page."""
+        """The response for an unknown page."""
         return await self.refused(
             "", Refused(404, "No such page", f"There is nothing at {request.url.path}.")
         )

@@ -1,4 +1,4 @@
-"""From fetched bytes to the records of a page: which are aborted, still undecided, markers, tombstones. Pure."""
+"""From fetched bytes to the records of a page, marked as aborted, undecided, control records or tombstones. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from .filters import Searched, Test
 from .units import shortened
 from .values import MAX_LINE, Shown, shown
 
-#: What one batch may take when it is decompressed.
+#: The maximum size of one batch when it is decompressed.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-#: After so much of records, decompressed, the rest is left for the next call: a search can end between calls only.
+#: After this many bytes of decompressed records, the rest is left for the next call, since a search can end only
+#: between calls.
 MAX_PIECE_BYTES = 16 * 1024 * 1024
-#: What a record counts beside its key, value and headers, and a header beside its name and value.
+#: The size that a record counts in addition to its key, value and headers, and a header in addition to its name and
+#: value.
 RECORD_BYTES = 64
-#: Headers that are shown of a record, and characters of each.
+#: The maximum number of headers of a record that are shown, and of characters in each.
 MAX_HEADERS = 50
 MAX_HEADER_TEXT = 4 * 1024
 
 
 class Found(NamedTuple):
-    """What a part of a partition holds. Shape: `next_offset` is behind its last batch; `problems` are sentences."""
+    """The content of a part of a partition. Shape: `next_offset` follows its last batch; `problems` are sentences."""
 
     rows: list[RecordRow]
     looked_at: int
@@ -37,7 +39,9 @@ class Found(NamedTuple):
 
 @dataclass
 class RecordRow:
-    """One record of the list. Shape: `mark` is empty for an ordinary one; so many `more_headers` are not shown."""
+    """One record of the list. Shape: `mark` is empty for an ordinary record; `more_headers` is the number of hidden
+    headers.
+    """
 
     partition: int
     offset: int
@@ -51,7 +55,7 @@ class RecordRow:
 
 
 class Wanted(NamedTuple):
-    """Which records of a partition are wanted, and in which form. Shape: `end` is the first offset that is not."""
+    """The wanted records of a partition, and their form. Shape: `end` is the first offset that is not wanted."""
 
     partition: int
     start: int
@@ -65,10 +69,10 @@ class Wanted(NamedTuple):
 
 
 def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -> Found:
-    """The wanted records among those in `data`; the last ones if `newest`.
+    """The wanted records in `data`; the last ones if `newest`.
 
-    Shape: `aborted` are producer ids with the first offset of each aborted transaction, as Fetch answers them to a
-    consumer that reads committed records. A batch that cannot be read is a problem, and is passed over.
+    Shape: `aborted` are producer ids with the first offset of each aborted transaction, as Fetch returns them to
+    consumers of committed records. A batch that cannot be read is a problem, and is skipped.
     """
     #: The arguments of `row_of`: most rows of a long list are not shown, and need not be made.
     rows: deque[tuple[Searched, Any, Wanted, bool]] = deque(maxlen=wanted.most)
@@ -123,7 +127,7 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
 
 
 def row_of(record: Searched, batch: Any, wanted: Wanted, is_aborted: bool) -> RecordRow:
-    """A record as it is shown."""
+    """A record in its displayed form."""
     header = batch.header
     mark = note = ""
     if batch.is_control:

@@ -20,7 +20,7 @@ from .listing import Listing, listing
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-#: Where a setting's value comes from. Source: DescribeConfigsResponse.ConfigSource.
+#: The origin of a setting's value. Source: DescribeConfigsResponse.ConfigSource.
 SOURCES = {
     1: "the topic",
     2: "this broker, changed at run time",
@@ -32,7 +32,7 @@ SOURCES = {
 
 @dataclass
 class TopicRow:
-    """A topic in the list. Shape: `records` counts offsets, None before they are asked for or if no leader tells."""
+    """A topic in the list. Shape: `records` counts offsets; None before they are requested or if no leader answers."""
 
     name: str
     is_internal: bool
@@ -48,7 +48,7 @@ class TopicRow:
 
 @dataclass
 class PartitionRow:
-    """A partition of a topic. Shape: offsets are None if its leader does not tell, `size` if no broker does."""
+    """A partition of a topic. Shape: offsets are None if its leader does not answer, `size` if no broker does."""
 
     number: int
     leader: int
@@ -87,7 +87,7 @@ class Setting:
 
 @dataclass
 class GroupOfTopic:
-    """What one group has read of a topic."""
+    """The progress of one group in a topic."""
 
     id: str
     state: str
@@ -135,7 +135,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
 
 
 async def _add_lag(console: Console, groups: facts.Groups, rows: Iterable[TopicRow]) -> None:
-    """Add the groups of topics, the one with the most lag first."""
+    """Add the groups of topics, the one with the largest lag first."""
     rows = list(rows)
     committed = [lag for row in rows for lag in groups.by_topic.get(row.name, [])]
     by_topic: dict[str, dict[str, list[Lag]]] = {}
@@ -179,7 +179,7 @@ def led(topic: Any) -> list[int]:
 
 
 async def topic_of(console: Console, request: Request) -> Any:
-    """The topic in the path, as Metadata answers. Errors: Refused."""
+    """The topic in the path, as in the answer of Metadata. Errors: Refused."""
     name = request.path_params["topic"]
     found = (await facts.topics(console)).get(name)
     if found is None:
@@ -194,7 +194,7 @@ async def topic_of(console: Console, request: Request) -> Any:
 
 
 async def head(console: Console, topic: Any, tab: str) -> dict[str, Any]:
-    """What the head of each page of a topic shows."""
+    """The content of the head of each page of a topic."""
     groups = await facts.groups(console)
     return {
         "topic": topic,
@@ -278,9 +278,9 @@ async def gather_settings(console: Console, request: Request) -> dict[str, Any]:
 
 
 def setting_of(config: Any) -> Setting:
-    """A setting as DescribeConfigs answers it; changed if its value is another than Apache Kafka's default.
+    """A setting as DescribeConfigs returns it; changed if its value differs from Apache Kafka's default.
 
-    Shape: synonyms do not tell the default, since the broker's may have another name and unit.
+    Shape: synonyms do not give the default, since the broker's setting may have another name and unit.
     """
     key = TOPIC.get(config.name)
     default = None if key is None or key.default is None else to_text(key.convert(key.default))
@@ -296,7 +296,7 @@ def setting_of(config: Any) -> Setting:
 
 
 async def gather_groups(console: Console, request: Request) -> dict[str, Any]:
-    """The groups that have committed offsets of a topic."""
+    """The groups with committed offsets in a topic."""
     topic = await topic_of(console, request)
     groups = await facts.groups(console)
     found: dict[str, GroupOfTopic] = {}

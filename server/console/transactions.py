@@ -1,4 +1,4 @@
-"""Transactions by their ids, and the producers of a partition: who, since when, and what they hold back."""
+"""Transactions by their ids, and the producers of a partition: their state, since when, and the records they block."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from .listing import listing, number_in
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-#: States in which a transaction holds readers of committed records back.
+#: States in which a transaction blocks readers of committed records.
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 @dataclass
 class TransactionRow:
-    """A transactional id. Shape: `held_back` is None if it is not known, and the rest as DescribeTransactions answers."""
+    """A transactional id. Shape: `held_back` is None if it is not known; the other fields are those of
+    DescribeTransactions.
+    """
 
     id: str
     state: str
@@ -36,12 +38,12 @@ class TransactionRow:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is under way."""
+        """Whether a transaction is in progress."""
         return self.state in OPEN
 
 
 async def listed(console: Console) -> tuple[list[TransactionRow], str]:
-    """Every transactional id, as its coordinator lists it; and an error in words, empty for none."""
+    """Every transactional id that its coordinator lists, and an error in words, empty for none."""
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1)
     lists = await console.ask_each(dict.fromkeys(console.live, request))
     rows = [
@@ -75,7 +77,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
 
 
 async def describe(console: Console, rows: list[TransactionRow]) -> None:
-    """Add what the coordinators know, and how many records wait for each open transaction."""
+    """Add the coordinators' details, and the number of records that wait for each open transaction."""
     coordinated: dict[int, list[str]] = {}
     for row in rows:
         coordinated.setdefault(row.coordinator, []).append(row.id)
@@ -117,7 +119,7 @@ async def describe(console: Console, rows: list[TransactionRow]) -> None:
 
 
 async def gather_producers(console: Console, request: Request) -> dict[str, Any]:
-    """The producers that a partition remembers."""
+    """The producers in the state of a partition."""
     topic = await topics.topic_of(console, request)
     led = topics.led(topic)
     number = number_in(request.query_params.get("partition"), led[0] if led else 0)

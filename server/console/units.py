@@ -1,10 +1,10 @@
-"""Numbers, times and texts as the pages show them. Pure."""
+"""Numbers, times and texts in the form of the pages. Pure."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-#: What stands for a value that is not known, or that there is none of.
+#: The sign for a value that is unknown or does not exist.
 NONE = "\N{EN DASH}"
 THIN_SPACE = "\N{NARROW NO-BREAK SPACE}"
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -18,14 +18,14 @@ def grouped(count: int | None) -> str:
 
 
 def size(bytes_count: float | None) -> str:
-    """Bytes, in the largest unit that leaves something before the point."""
+    """Bytes, in the largest unit in which the number is at least 1."""
     if bytes_count is None or bytes_count < 0:
         return NONE
     return _scaled(bytes_count, 1024, BYTE_UNITS)
 
 
 def rate(per_second: float | None, unit: str = "") -> str:
-    """So many a second; `unit` is "B" for bytes."""
+    """A rate per second; `unit` is "B" for bytes."""
     if per_second is None:
         return NONE
     scaled = (
@@ -64,7 +64,7 @@ def duration(ms: float | None) -> str:
 
 
 def moment(timestamp_ms: int | None) -> str:
-    """A time as UTC, to the millisecond. Shape: a time that no calendar has is shown as a number."""
+    """A time in UTC, to the millisecond. Shape: a time outside the calendar's range is shown as a number."""
     if timestamp_ms is None or timestamp_ms < 0:
         return NONE
     try:
@@ -81,12 +81,12 @@ def iso(timestamp_ms: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one."""
+    """A fraction as a percentage."""
     return NONE if share is None else f"{share * 100:.0f}{THIN_SPACE}%"
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning of a text, with an ellipsis if there is more."""
+    """The beginning of a text, with an ellipsis if it is cut."""
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 

@@ -1,4 +1,4 @@
-"""Keys and values as they are shown: text, JSON, hexadecimal, MessagePack. Pure."""
+"""Keys and values in displayed form: text, JSON, hexadecimal, MessagePack. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 from .filters import MAX_PARSED_BYTES
 from .units import shortened
 
-#: Characters of the line in a table, and of the whole when it is opened.
+#: The maximum numbers of characters in a table's line, and in an opened record.
 MAX_LINE = 240
 MAX_TEXT = 64 * 1024
 FORMS = ("auto", "text", "json", "hex", "msgpack")
 
 
 class Shown(NamedTuple):
-    """Bytes as they are shown. Shape: `kind` says as what; `line` is the beginning, `whole` empty if it is no more."""
+    """Bytes in displayed form. Shape: `kind` names the form; `line` is the beginning; `whole` is empty if there is no
+    more.
+    """
 
     kind: str
     size: int
@@ -24,7 +26,7 @@ class Shown(NamedTuple):
 
 
 def shown(data: bytes | None, form: str = "auto") -> Shown:
-    """Show bytes in a form of FORMS; `auto` takes JSON, text or hexadecimal, whichever fits."""
+    """Show bytes in a form of FORMS; `auto` chooses JSON, text or hexadecimal."""
     if data is None:
         return Shown("null", 0, "")
     if not data:
@@ -65,17 +67,19 @@ def of_text(kind: str, data: bytes, text: str) -> Shown:
 
 
 def document(kind: str, data: bytes, value: Any) -> Shown:
-    """Something that JSON can write; what JSON does not know is shown as text."""
+    """A value that JSON can represent; other values are shown as text."""
     try:
         line = json.dumps(value, ensure_ascii=False, default=str)
         whole = indented(value)
-    except (ValueError, TypeError, RecursionError):  # TypeError: a key that JSON cannot have
+    except (ValueError, TypeError, RecursionError):  # TypeError: a key that is not allowed in JSON
         return hexadecimal(data)
     return Shown(kind, len(data), shortened(line, MAX_LINE), shortened(whole, MAX_TEXT))
 
 
 def indented(value: Any) -> str:
-    """A document in lines, little more of it than is shown: what is nested deep may be a thousand times as long with its indents."""
+    """A document in lines, cut at about the displayed size: indentation can make deeply nested values a thousand times
+    longer.
+    """
     pieces, length = [], 0
     for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=str).iterencode(value):
         pieces.append(piece)
@@ -86,7 +90,7 @@ def indented(value: Any) -> str:
 
 
 def hexadecimal(data: bytes) -> Shown:
-    """Bytes in lines of sixteen, with what is readable of them beside it."""
+    """Bytes in lines of sixteen, with their readable characters next to them."""
     line = shortened(data[:MAX_LINE].hex(" "), MAX_LINE)
     lines = []
     for at in range(0, min(len(data), MAX_TEXT // 4), 16):
@@ -97,7 +101,7 @@ def hexadecimal(data: bytes) -> Shown:
 
 
 def from_msgpack(data: bytes) -> Shown:
-    """MessagePack, if the package `msgpack` is there and the bytes are that."""
+    """MessagePack, if the package `msgpack` is installed and the bytes are MessagePack."""
     try:
         import msgpack
     except ImportError:

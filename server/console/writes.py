@@ -1,4 +1,4 @@
-"""What changes something: forms, each with what it will do said before, and done as the console's principal.
+"""Changes: forms that announce their effect, which is then carried out as the console's principal.
 
 None of these routes exists without `kwire.console.write`.
 """
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 TIMEOUT_MS = 30_000
 MAX_FIELDS = 100
 CONCURRENT_TRANSACTIONS = int(ErrorCode.CONCURRENT_TRANSACTIONS)
-#: Where a group's offsets may be set to, with what the form calls it.
+#: The possible targets of a group's offsets, with their names in the form.
 TARGETS = {
     "earliest": "the first offset",
     "latest": "the end",
@@ -86,7 +86,7 @@ class Preview:
 
 @dataclass
 class Form:
-    """A page that changes something. Shape: with `preview` it asks once more before it is done."""
+    """A page that changes something. Shape: with `preview`, it asks for confirmation first."""
 
     title: str
     text: str
@@ -101,12 +101,12 @@ class Form:
 
 Values = dict[str, str]
 Show = Callable[["Writes", Values], Awaitable[Form]]
-#: Does it, and returns the address of the page that shows the result. Errors: Problem.
+#: Carries out the change, and returns the address of the page that shows the result. Errors: Problem.
 Do = Callable[["Writes", Values], Awaitable[str]]
 
 
 class Problem(Exception):
-    """It was not done; the message is a sentence."""
+    """The change was not made; the message is a sentence."""
 
 
 class Writes:
@@ -121,7 +121,7 @@ class Writes:
         return self.console.broker.clock.monotonic_ms()
 
     def routes(self) -> list[Route]:
-        """Every route that changes something, and the forms before them."""
+        """All routes that change something, and the forms before them."""
         forms: dict[str, tuple[Show, Do]] = {
             "topic": (show_create, create),
             "topic-delete": (show_delete, delete),
@@ -145,7 +145,7 @@ class Writes:
     # -- locking
 
     async def locked(self, request: Request) -> Response:
-        """The form for the token; or, if the browser has entered it, for locking again."""
+        """The form for the token, or for locking again if the browser has entered it."""
         session = self.guard.session(request.cookies.get(COOKIE, ""), self._now_ms())
         return await self._unlock_page(session is not None, "")
 
@@ -154,7 +154,7 @@ class Writes:
         return await self.pages.html("", "unlock.html", values, status)
 
     async def unlock(self, request: Request) -> Response:
-        """Take the token, or lock again."""
+        """Accept the token, or lock again."""
         fields = await fields_of(request)
         now_ms = self._now_ms()
         cookie = request.cookies.get(COOKIE, "")
@@ -202,7 +202,7 @@ class Writes:
         return await self.pages.html(form.section, "write_form.html", values, status)
 
     def post(self, show: Show, do: Do) -> Callable[[Request], Awaitable[Response]]:
-        """Do what a form says, if it is one of ours."""
+        """Carry out a form, if it comes from the console's own page."""
 
         async def endpoint(request: Request) -> Response:
             fields = await fields_of(request)
@@ -229,12 +229,12 @@ class Writes:
 
 
 def see(path: str) -> RedirectResponse:
-    """Have the browser show another page."""
+    """Redirect the browser to another page."""
     return RedirectResponse(path, 303)
 
 
 async def fields_of(request: Request) -> Values:
-    """The fields of a form; of a repeated one, the last. Errors: Refused."""
+    """The fields of a form; the last value of a repeated field counts. Errors: Refused."""
     body = (await request.body()).decode("utf-8", "replace")
     try:
         found = parse_qs(body, keep_blank_values=True, max_num_fields=MAX_FIELDS)
@@ -254,7 +254,7 @@ def check(code: int, message: str | None = None) -> None:
 
 
 def controller_of(writes: Writes) -> int | None:
-    """The broker that changes topics; None for this one, which says so if it is not the one."""
+    """The broker that changes topics; None for this one, which reports if it is not the controller."""
     found = writes.console.broker.image().controller_id
     return found if found >= 0 else None
 
@@ -331,7 +331,7 @@ def positive(text: str, name: str) -> int:
 
 
 async def topic_named(writes: Writes, values: Values) -> Any:
-    """The topic that a form is about. Errors: Refused."""
+    """The topic of a form. Errors: Refused."""
     name = values.get("topic", "")
     found = (await facts.topics(writes.console)).get(name)
     if found is None:
@@ -362,7 +362,7 @@ async def show_delete(writes: Writes, values: Values) -> Form:
 
 
 async def delete(writes: Writes, values: Values) -> str:
-    """Delete a topic whose name was typed once more."""
+    """Delete a topic whose name was typed for confirmation."""
     topic = await topic_named(writes, values)
     if values.get("again", "").strip() != topic.name:
         raise Problem("Nothing was deleted: the name is another one.")
@@ -531,7 +531,7 @@ async def change_setting(writes: Writes, values: Values) -> str:
 
 
 async def show_reset(writes: Writes, values: Values) -> Form:
-    """The form for a group's offsets; with a target, also what would change."""
+    """The form for a group's offsets; with a target, also a preview of the changes."""
     name = values.get("group", "")
     groups = await facts.groups(writes.console)
     if name not in groups.listed:
@@ -570,7 +570,7 @@ async def show_reset(writes: Writes, values: Values) -> Form:
 
 
 def group_warning(state: str) -> str:
-    """What stands in the way of a reset."""
+    """A warning, or advice, about the group's members before a reset."""
     if state != "Empty":
         return "The group has members, so this will be refused. Stop its consumers first."
     return "The group has no members. Check what will change, then reset."
@@ -663,7 +663,7 @@ async def reset(writes: Writes, values: Values) -> str:
 
 
 async def show_abort(writes: Writes, values: Values) -> Form:
-    """The form for ending somebody's transaction."""
+    """The form for ending another client's transaction."""
     name = values.get("id", "")
     return Form(
         f"Abort the transaction of {name}?",
@@ -677,7 +677,7 @@ async def show_abort(writes: Writes, values: Values) -> Form:
 
 
 async def abort(writes: Writes, values: Values) -> str:
-    """Fence the producer, which aborts what it has open. Source: Admin.fenceProducers."""
+    """Fence the producer, which aborts its open transaction. Source: Admin.fenceProducers."""
     name = values.get("id", "")
     if not name:
         raise Problem("Not done: no transactional id is named.")

@@ -1,8 +1,8 @@
-"""The state of the active controller, and its one way to change the cluster.
+"""The state of the active controller, and its only way to change the cluster.
 
-Every change takes the same steps: decide (pure), write to the store unless somebody else has
-written since, then `publish`: this broker's replicas take their roles, its image is published, and
-the other brokers are told. So when `publish` returns, what this broker leads can be used.
+Every change takes the same steps: decide (pure), write to the store unless another writer was faster, then `publish`:
+this broker's replicas take their roles, its image is published, and the other brokers receive messages. When `publish`
+returns, the partitions that this broker leads are ready for use.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from .messages import NOTHING, ControlRequest, Extra, Sender, messages_for
 if TYPE_CHECKING:
     from ..metadata.publisher import MetadataPublisher
 
-#: How many writes to the store may wait for its answer. Apache Kafka has ten (zookeeper.max.in.flight.requests).
+#: The maximum number of writes to the store in flight. Apache Kafka has ten (zookeeper.max.in.flight.requests).
 WRITES_IN_FLIGHT = 32
 
 logger = logging.getLogger(__name__)
 
-#: The new state of a partition; None to leave it.
+#: Returns the new state of a partition; None for no change.
 Rule: TypeAlias = Callable[[TopicPartition, PartitionImage, LeaderAndIsr], LeaderAndIsr | None]
 
 
 @dataclass(slots=True)
 class ControllerSettings:
-    """The settings of the controller, by the names of their keys; they may change at run time.
+    """The settings of the controller, named after their keys; they may change at run time.
 
     Shape: `listener` is the name of the listener that brokers use among themselves.
     """
@@ -62,10 +62,10 @@ class ControllerSettings:
 
 @dataclass(slots=True)
 class ControllerServices:
-    """What a controller works with, active or not.
+    """The services that a controller uses, active or not.
 
-    Shape: `local` is None if the broker has no replicas (tests); `later` puts work at the end of
-    the controller's queue.
+    Shape: `local` is None if the broker has no replicas (tests); `later` puts work at the end of the controller's
+    queue.
     """
 
     broker_id: int
@@ -76,7 +76,7 @@ class ControllerServices:
     open_channel: OpenChannel | None
     later: Callable[[Callable[[], Awaitable[Any]]], None]
     turns: Turns
-    #: Leaders that were elected although they were not in sync.
+    #: The number of leaders that were elected although they were not in sync.
     unclean_elections: int = 0
 
 
@@ -103,7 +103,7 @@ class ActiveController:
         self.writes = writes
         self.context = ControllerContext()
         self.closed = False
-        #: This broker's answers to itself, handled when the current work is done.
+        #: This broker's answers to itself, handled after the current work.
         self.own_answers: deque[Answer] = deque()
         self._channels: ControllerChannels | None = None
         if services.open_channel is not None:
@@ -131,7 +131,7 @@ class ActiveController:
         return self.context.online_brokers(self.image)
 
     async def pause(self) -> None:
-        """Let requests be answered, if the work of the controller has taken its share of this turn of the loop."""
+        """Let other requests run if the controller has used up its share of this turn of the loop."""
         await self.services.turns.pause("controller")
 
     def close(self) -> None:
@@ -141,17 +141,17 @@ class ActiveController:
             self._channels.close()
 
     async def told(self, timeout_s: float) -> None:
-        """Wait until what was published has reached the brokers that can be reached."""
+        """Wait until all reachable brokers have received what was published."""
         if self._channels is not None:
             await self._channels.drain(timeout_s)
 
     # -- publishing ------------------------------------------------------------------------------
 
     async def publish(self, after: MetadataImage, extra: Extra = NOTHING) -> None:
-        """Publish `after` here and to all brokers; await nothing between making and publishing it.
+        """Publish `after` here and to all brokers; do not await anything between making it and publishing it.
 
-        This broker's own replicas take their roles first. If there are many partitions, other requests are answered
-        meanwhile, from the image before.
+        This broker's own replicas take their roles first. If there are many partitions, other requests are answered in
+        the meantime, from the previous image.
         """
         made = await self.services.turns.run(
             messages_for(self.sender, self.image, after, self.context, extra), "controller"
@@ -205,7 +205,7 @@ class ActiveController:
         self.later(take)
 
     def later(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Put work at the end of the queue; it is skipped if this controller has stepped down."""
+        """Put work at the end of the queue; it is skipped if this controller has stepped down by then."""
 
         async def if_active() -> None:
             if not self.closed:
@@ -214,7 +214,7 @@ class ActiveController:
         self.services.later(if_active)
 
     async def settle(self) -> None:
-        """Handle this broker's answers to itself, which may lead to more of them."""
+        """Handle this broker's answers to itself, which may cause more of them."""
         while self.own_answers and not self.closed and self.on_answer is not None:
             await self.on_answer(self.own_answers.popleft())
 
@@ -223,11 +223,10 @@ class ActiveController:
     async def decide(
         self, partitions: Mapping[TopicPartition, PartitionImage], rule: Rule
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
-        """Write the states that a rule gives; apply it again to states that others have written since.
+        """Write the states that a rule returns; apply it again to states that others have written since.
 
-        Shape: the states that are new to the image, and the partitions for which the rule gave
-        none. A partition that somebody else changed, and that the rule then leaves alone, is in
-        both.
+        Shape: returns the states that are new to the image, and the partitions for which the rule returned none. A
+        partition that another writer changed, and that the rule then leaves unchanged, is in both.
         """
         known: dict[TopicPartition, LeaderAndIsr] = {}
         left: list[TopicPartition] = []
@@ -253,7 +252,7 @@ class ActiveController:
     async def write_states(
         self, wanted: Mapping[TopicPartition, LeaderAndIsr]
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
-        """Write states whose partition epoch still holds; returns those written, and the others."""
+        """Write states whose partition epoch is still current; returns the written states, and the other partitions."""
         written: dict[TopicPartition, LeaderAndIsr] = {}
         overtaken: list[TopicPartition] = []
         left = iter(wanted.items())

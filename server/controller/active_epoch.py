@@ -42,12 +42,12 @@ class ActiveEpoch:
         self.reassignments = Reassignments(self.active)
         self.leadership = Leadership(self.active, self.reassignments.in_sync)
         self.active.on_answer = self._answered
-        #: Whether the image shows what is in the store.
+        #: Whether the image shows the content of the store.
         self.begun = False
         self._rebalancing: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Read everything, complete what was left unfinished, and send it to every broker."""
+        """Read everything, complete unfinished work, and send the state to every broker."""
         await self._drop_notifications()
         await self.load(starting=True)
         self.begun = True
@@ -66,7 +66,7 @@ class ActiveEpoch:
             self._rebalancing = None
 
     async def handle(self, event: ClusterEvent) -> None:
-        """Handle an event by reading what it is about."""
+        """Handle an event by reading the state that it announces."""
         match event.change:
             case Change.BROKERS:
                 await self._brokers_changed()
@@ -88,7 +88,7 @@ class ActiveEpoch:
     # -- loading ---------------------------------------------------------------------------------
 
     async def load(self, *, starting: bool = False) -> None:
-        """Read brokers, topics and states; write what is missing, elect, publish, and tell."""
+        """Read brokers, topics and states; write missing states, elect leaders, publish, and send messages."""
         active = self.active
         state = await active.cluster.load_topics(ClusterState())
         self.topics.watched(state.topics)
@@ -101,7 +101,7 @@ class ActiveEpoch:
         before = active.image
         loaded = topics_image(before, state, keep_offline=not starting)
         states = await self.leadership.settled(dict(all_partitions(loaded.topics)), state.brokers)
-        if active.image is not before:  # a previous controller has sent something in the meantime
+        if active.image is not before:  # an earlier controller has sent something in the meantime
             loaded = topics_image(active.image, state, keep_offline=not starting)
         edit = with_states(loaded.edit(), states).put_features(features.levels, features.epoch)
         after = edit.build()
@@ -117,7 +117,7 @@ class ActiveEpoch:
     async def update_features(
         self, change: Callable[[Mapping[str, int]], Mapping[str, int] | Refusal]
     ) -> Refusal | None:
-        """Replace the stored levels of features by what `change` makes of them; None if it refuses nothing."""
+        """Replace the stored levels of features with the result of `change`; None unless `change` returns a refusal."""
         active = self.active
         stored = await self._enabled_features(await active.cluster.features())
         levels = change(stored.levels)
@@ -141,7 +141,7 @@ class ActiveEpoch:
         return features
 
     async def _drop_notifications(self) -> None:
-        """Remove notifications for an earlier controller: everything is read now anyway."""
+        """Remove notifications for an earlier controller, since everything is read now anyway."""
         inbox = self.active.cluster.inbox
         isr_changes, _ = await inbox.isr_changes()
         log_dirs, _ = await inbox.log_dir_events()
@@ -186,7 +186,7 @@ class ActiveEpoch:
         await active.cluster.inbox.preferred_elections()  # sets the watch for the next request
 
     async def configs_changed(self, entities: Iterable[tuple[str, str]]) -> None:
-        """Elect leaders for topics that now allow unclean ones, where there is none."""
+        """Elect leaders for partitions without one, in topics that now allow unclean leaders."""
         topics = {
             name
             for entity_type, name in entities

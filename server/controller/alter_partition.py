@@ -1,7 +1,7 @@
-"""Whether the in-sync replicas that a leader proposes are accepted; pure.
+"""The decision whether to accept the in-sync replicas that a leader proposes; pure.
 
-Source: KafkaController.tryProcessAlterPartition (3.9); KIP-497, KIP-841 (eligible replicas), KIP-903
-(broker epochs of the replicas).
+Source: KafkaController.tryProcessAlterPartition (3.9); KIP-497, KIP-841 (eligible replicas), KIP-903 (broker epochs of
+the replicas).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..coordination.paths import LeaderAndIsr
 from ..metadata.image import PartitionImage
 from .messages import RECOVERING
 
-#: No broker epoch: Apache Kafka's leaders know none in ZooKeeper mode.
+#: No broker epoch: in ZooKeeper mode, Apache Kafka's leaders do not know any.
 NO_BROKER_EPOCH = -1
-#: From this version on topics are named by id, and ineligible replicas have their own error.
+#: The first version in which requests identify topics by id, and ineligible replicas have their own error.
 TOPIC_ID_VERSION = 2
 EPOCHS_VERSION = 3
 
 
 class Unchanged(NamedTuple):
-    """The partition already is as the leader wants it."""
+    """The partition already is in the state that the leader proposes."""
 
     state: LeaderAndIsr
 
@@ -39,9 +39,9 @@ def decide(
 ) -> LeaderAndIsr | Unchanged | ErrorCode:
     """The state to write if the partition epoch is still current, or the error.
 
-    Shape: `online` gives the epochs of the brokers that may be in sync. Errors: NOT_CONTROLLER if
-    the leader knows newer state than this controller, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION,
-    INVALID_REQUEST, INELIGIBLE_REPLICA (OPERATION_NOT_ATTEMPTED before version 2),
+    Shape: `online` maps the brokers that may be in sync to their epochs.
+    Errors: NOT_CONTROLLER if the leader knows a newer state than this controller, FENCED_LEADER_EPOCH,
+    INVALID_UPDATE_VERSION, INVALID_REQUEST, INELIGIBLE_REPLICA (OPERATION_NOT_ATTEMPTED before version 2),
     UNKNOWN_TOPIC_OR_PARTITION.
     """
     if current is None or current.partition_epoch < 0:
@@ -60,7 +60,7 @@ def decide(
         leader_id, asked.leader_epoch, isr, controller_epoch, recovering, asked.partition_epoch
     )
     if (leader_id, isr, recovering) == (current.leader, current.isr, current.recovering):
-        # Before the partition epoch is checked, so that a request may be repeated.
+        # Before the check of the partition epoch, so that a request can be repeated.
         return Unchanged(wanted._replace(partition_epoch=current.partition_epoch))
     if asked.partition_epoch < current.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION

@@ -1,8 +1,8 @@
-"""Which brokers get the replicas of new partitions: Kafka's round-robin, with and without racks.
+"""The assignment of new partitions' replicas to brokers: Kafka's round-robin, with and without racks.
 
-First replicas go round the broker list from a random start; followers go round with a shift that
-grows by one for each full round, so that the same brokers do not always follow the same leader.
-With racks the list alternates between them, and a follower prefers a rack without a replica.
+First replicas rotate through the broker list from a random start. Followers rotate with a shift that increases by one
+in each full round, so that the same brokers do not always follow the same leader. With racks, the list alternates
+between racks, and a follower prefers a rack without a replica.
 Source: org.apache.kafka.admin.AdminUtils.
 """
 
@@ -33,10 +33,10 @@ def assign_replicas(
 ) -> dict[int, tuple[int, ...]] | Refusal:
     """Assign replicas to `partitions` new partitions, the first of each the preferred leader.
 
-    Shape: `start_index` is the place of partition 0's leader in the broker list and also the
-    initial shift, -1 for random ones; `start_partition` is the first number, for partitions that
-    are added. Racks are used if every broker has one; if only some have, Kafka throws, while here
-    racks are ignored. Errors: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
+    Shape: `start_index` is the position of partition 0's leader in the broker list and also the initial shift, -1 for
+    random values; `start_partition` is the first number, for added partitions. Racks are used if every broker has one.
+    If only some brokers have one, Kafka throws; kwire ignores racks.
+    Errors: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
     places = sorted(brokers)
     if partitions <= 0:
@@ -80,7 +80,7 @@ def assign_replicas(
 def with_racks(
     order: Sequence[int], racks: Mapping[int, str], first: int, shift: int, replication_factor: int
 ) -> tuple[int, ...]:
-    """One partition's replicas: no rack (or broker) gets a second one before all have one."""
+    """One partition's replicas: no rack (or broker) gets a second replica before all have one."""
     replicas = [order[first]]
     rack_count = len(set(racks.values()))
     taken_racks = {racks[order[first]]}
@@ -96,12 +96,12 @@ def with_racks(
 
 
 def follower_index(first: int, shift: int, number: int, brokers: int) -> int:
-    """The place in the list of a partition's follower `number` (0 is the first follower)."""
+    """The position in the list of a partition's follower `number` (0 is the first follower)."""
     return (first + 1 + (shift + number) % (brokers - 1)) % brokers
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """Brokers in an order that goes round the racks: r1 0,1 and r2 2,3 give 0, 2, 1, 3."""
+    """Brokers in an order that alternates between racks: r1 0,1 and r2 2,3 give 0, 2, 1, 3."""
     by_rack: dict[str, list[int]] = {}
     for broker_id in sorted(racks):
         by_rack.setdefault(racks[broker_id], []).append(broker_id)

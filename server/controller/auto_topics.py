@@ -1,4 +1,4 @@
-"""Topics that are created without an administrator: on first use, and the coordinators' own.
+"""Topics that are created automatically: on first use, and the coordinators' own topics.
 
 Source: AutoTopicCreationManager (3.9).
 """
@@ -39,8 +39,7 @@ logger = logging.getLogger(__name__)
 
 #: The version that a 3.9 broker uses.
 CREATE_TOPICS_VERSION = 7
-#: Clients ask for a coordinator many times a second; the reason why there is none is logged this
-#: often.
+#: Clients request a coordinator many times a second; the reason for its absence is logged at this interval.
 COMPLAIN_EVERY_S = 60.0
 
 REPLICATION_FACTORS = {
@@ -51,12 +50,11 @@ REPLICATION_FACTORS = {
 
 
 class AutoTopics:
-    """Creates topics on first use; answers when they can be used.
+    """Creates topics on first use, and returns when they are ready for use.
 
-    Shape: `to_controller` sends a request to the controller if that is another broker. Topics that
-    it creates are not waited for: clients are told to ask again. `alone` says that there will never
-    be a second broker: Apache Kafka's default of three replicas for the coordinators' topics then
-    becomes one.
+    Shape: `to_controller` sends a request to the controller if that is another broker. Topics that another broker
+    creates are not awaited; clients are told to try again. `alone` means that there will never be a second broker:
+    Apache Kafka's default of three replicas for the coordinators' topics then becomes one.
     """
 
     def __init__(
@@ -81,9 +79,9 @@ class AutoTopics:
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """Create those of the topics that do not exist, and return the errors.
 
-        Shape: only topics that failed are in the result. Errors: INVALID_TOPIC_EXCEPTION,
-        INVALID_REPLICATION_FACTOR; LEADER_NOT_AVAILABLE while the controller, on another broker,
-        creates them, and for those that exceed what is created at once.
+        Shape: the result contains only topics that failed.
+        Errors: INVALID_TOPIC_EXCEPTION, INVALID_REPLICATION_FACTOR; LEADER_NOT_AVAILABLE while the controller, on
+        another broker, creates the topics, and for topics beyond the number that is created at once.
         """
         errors: dict[str, ErrorCode] = {}
         wanted: list[NewTopic] = []
@@ -117,7 +115,7 @@ class AutoTopics:
         return errors
 
     def _failed(self, errors: dict[str, ErrorCode], name: str, refusal: Refusal) -> None:
-        """Note what a client is told of a topic that was not created."""
+        """Set the error that the client gets for a topic that was not created."""
         if refusal.error == ErrorCode.NOT_CONTROLLER:
             errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
             self._ask_controller(name)
@@ -126,11 +124,11 @@ class AutoTopics:
 
     @property
     def asking(self) -> bool:
-        """Whether the controller was asked for a topic and has not answered yet."""
+        """Whether a request to the controller to create a topic is in flight."""
         return bool(self._asked)
 
     def _ask_controller(self, name: str) -> None:
-        """Ask the controller to create a topic, unless it was asked already."""
+        """Send the controller a request to create a topic, unless one is in flight."""
         if self._to_controller is None or name in self._asked:
             return
         task = asyncio.get_running_loop().create_task(self._ask(name, self._to_controller))
@@ -159,7 +157,7 @@ class AutoTopics:
         return (await self.auto_create([name])).get(name, ErrorCode.NONE)
 
     def _complain(self, name: str, refusal: Refusal) -> None:
-        """Log, now and then, why a coordinator's topic cannot be created: clients are not told."""
+        """Log, at intervals, why a coordinator's topic cannot be created, since clients do not learn the reason."""
         key = REPLICATION_FACTORS.get(name)
         if key is None or refusal.error != ErrorCode.INVALID_REPLICATION_FACTOR:
             return
@@ -198,14 +196,14 @@ class AutoTopics:
         )
 
     def _unless_alone(self, key: str) -> int:
-        """A number of replicas; 1 on a single broker, unless it was configured."""
+        """A number of replicas; 1 on a single broker, unless it is configured."""
         if self._alone and key not in self._config.effective:
             return 1
         return self._config.get_int(key)
 
 
 def internal_topic_configs(name: str, config: BrokerConfig) -> dict[str, str]:
-    """The settings with which a coordinator's topic is created; none for other topics.
+    """The configs of a new coordinator's topic; none for other topics.
 
     Source: GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager's topic configs,
     ShareCoordinatorService.shareGroupStateTopicConfigs.

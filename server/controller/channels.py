@@ -1,7 +1,8 @@
-"""The controller's messages to other brokers: a queue and a task for each, in order.
+"""The controller's messages to other brokers: for each broker a queue and a task, in order.
 
-Source: ControllerChannelManager.scala (RequestSendThread): one request at a time, retried until it
-is answered; nothing is skipped, since each message builds on the earlier ones.
+One request at a time is sent, and is retried until it is answered. No request is skipped, since each message builds on
+the earlier ones.
+Source: ControllerChannelManager.scala (RequestSendThread).
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from .messages import ControlRequest, version_of
 
 logger = logging.getLogger(__name__)
 
-#: The delay between two tries. Source: RequestSendThread.backoff.
+#: The delay between two attempts. Source: RequestSendThread.backoff.
 RETRY_S = 0.1
-#: Tries before a warning: Apache Kafka registers a broker before it listens.
+#: The number of attempts before a warning: Apache Kafka registers a broker before it listens.
 WARN_TRIES = 10
 
 
 class Channel(Protocol):
-    """A connection to one broker, opened when it is needed."""
+    """A connection to one broker, opened on first use."""
 
     async def send(self, request: Any, api_version: int) -> Any:
         """Send a request and return its response. Errors: OSError; the next call connects again."""
@@ -50,7 +51,7 @@ class ControllerChannels:
         self._lines: dict[int, BrokerLine] = {}
 
     def keep(self, brokers: Mapping[int, BrokerRegistration]) -> None:
-        """Close the channels of brokers that are gone or were restarted, dropping their queues."""
+        """Close the channels of brokers that are gone or were restarted, and drop their queues."""
         for broker_id, line in list(self._lines.items()):
             broker = brokers.get(broker_id)
             if broker is None or broker.epoch != line.broker.epoch:
@@ -66,7 +67,7 @@ class ControllerChannels:
         line.put(requests)
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until everything is answered, or the time is over."""
+        """Wait until everything is answered, or the time limit has passed."""
         busy = [line.task for line in self._lines.values() if line.task is not None]
         if busy:
             await asyncio.wait(busy, timeout=timeout_s)
@@ -111,7 +112,7 @@ class BrokerLine:
             try:
                 self._answered(self.broker, request, response)
             except Exception:
-                # Nothing may end this task: later messages would never be sent.
+                # No exception may end this task; later messages would never be sent.
                 logger.exception("Cannot process an answer of broker %d", self.broker.id)
         self.task = None
 

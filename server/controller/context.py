@@ -1,4 +1,4 @@
-"""What the active controller knows besides the image; pure. Source: ControllerContext.scala."""
+"""The state of the active controller besides the image; pure. Source: ControllerContext.scala."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from .deletion import Deletion
 
 @dataclass(slots=True)
 class ControllerContext:
-    """Shape: `shutting_down` brokers are alive but may not lead any more; `suspected` ones are
-    registered but refuse connections, so they may not lead either; `deleting` are topics, by name,
-    that are no longer in the image but still have replicas. Replicas on failed log directories are
-    in the image (`PartitionImage.offline`).
+    """The state of the active controller that the image does not contain.
+
+    Shape: `shutting_down` brokers are alive but may no longer lead; `suspected` brokers are registered but refuse
+    connections, so they may not lead either; `deleting` are topics, by name, that are no longer in the image but still
+    have replicas. Replicas on failed log directories are in the image (`PartitionImage.offline`).
     """
 
     shutting_down: set[int] = field(default_factory=set)
@@ -33,7 +34,7 @@ class ControllerContext:
 
 
 def online_replicas(partition: PartitionImage, brokers: Collection[int]) -> tuple[int, ...]:
-    """The replicas on these brokers that are not on a failed log directory."""
+    """The replicas on these brokers, without those on failed log directories."""
     if not partition.offline:
         return tuple(replica for replica in partition.replicas if replica in brokers)
     return tuple(

@@ -1,11 +1,11 @@
-"""Every broker's part in the cluster's metadata: a queue of events and requests, one at a time.
+"""Every broker's part in the cluster's metadata: a queue of events and requests, processed one at a time.
 
-Every broker runs it: it registers the broker, takes part in the election, and follows what each
-broker reads for itself (configs, and who is controller). The winner of the election is active: only
-it reads topics and brokers from the store, and tells the others (`active.py` and the modules that
-use it). Only one piece of work runs at a time, so no step has to consider another. Decisions are in
-the pure modules of this folder; access to the store is in `coordination`. Source:
-KafkaController.scala, ControllerEventManager.scala.
+Every broker runs this part: it registers the broker, takes part in the election, and follows the state that each broker
+reads for itself (configs, and the controller's id). The winner of the election is active: only the active controller
+reads topics and brokers from the store, and sends them to the others (`active.py` and the modules that use it). Only
+one piece of work runs at a time, so no step has to consider concurrent ones. Decisions are in the pure modules of this
+folder; access to the store is in `coordination`.
+Source: KafkaController.scala, ControllerEventManager.scala.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ __all__ = ["NOT_CONTROLLER", "Controller", "ControllerSettings"]
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-#: After these the broker cannot continue: its id is taken, or the store's file failed.
+#: The broker cannot continue after these: its id is taken, or the store's file failed.
 FATAL = (BrokerIdInUse, StoreClosed)
 
-#: How long a controller that stops waits for brokers to receive its last decisions.
+#: How long a stopping controller waits until brokers have received its last decisions.
 TELL_S = 2.0
 
 Listed = dict[TopicPartition, ReplicaAssignment]
@@ -56,9 +56,9 @@ Listed = dict[TopicPartition, ReplicaAssignment]
 class Controller:
     """Registers this broker, takes part in the election, and is the controller while elected.
 
-    Shape: `registration()` returns this broker's registration, and is called when it registers;
-    `local` are the replicas of this broker, which are told without a network; `open_channel` makes
-    connections to other brokers; `on_fatal` is called with the reason when this broker must stop.
+    Shape: `registration()` returns this broker's registration, and is called when it registers; `local` are the
+    replicas of this broker, which receive messages without a network; `open_channel` makes connections to other
+    brokers; `on_fatal` is called with the reason when this broker must stop.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller, as far as it knows, and has loaded everything."""
+        """Whether this broker is the controller, to its own knowledge, and has loaded everything."""
         return self._active_epoch is not None and self._active_epoch.begun
 
     @property
     def holds_office(self) -> bool:
-        """Whether this broker is the controller, as far as it knows; it may still have to load everything."""
+        """Whether this broker is the controller, to its own knowledge; it may not have loaded everything yet."""
         return self._active_epoch is not None
 
     @property
@@ -128,7 +128,7 @@ class Controller:
     async def start(self, cluster_id: str | None = None) -> None:
         """Read the settings, register, take part in the election, and load everything if elected.
 
-        `cluster_id` is used for a cluster that has none yet, if the data directories know theirs.
+        `cluster_id`, if the data directories contain one, is used for a cluster that has none yet.
         Errors: BrokerIdInUse, StoreClosed.
         """
         self.cluster.on_event(self._on_event)
@@ -136,7 +136,7 @@ class Controller:
         await self._submit(partial(self._begin, cluster_id))
 
     async def known(self, timeout_s: float) -> bool:
-        """Wait until this broker knows the cluster: it is active, or the controller has told it."""
+        """Wait until this broker knows the cluster: it is active, or the controller has sent the state."""
         try:
             await asyncio.wait_for(self._known.wait(), timeout_s)
         except TimeoutError:
@@ -145,7 +145,7 @@ class Controller:
 
     @property
     def unclean_elections(self) -> int:
-        """Leaders that this broker has elected as controller although they were not in sync."""
+        """The number of leaders that this broker, as controller, has elected although they were not in sync."""
         return self._services.unclean_elections
 
     @property
@@ -154,7 +154,7 @@ class Controller:
         return self._known.is_set()
 
     async def shutdown(self) -> None:
-        """Stop working; the owner of the store closes its session, and with it the registration."""
+        """Stop working; the owner of the store closes its session, which removes the registration."""
         self._step_down()
         if self._task is not None:
             self._task.cancel()
@@ -168,10 +168,10 @@ class Controller:
     # Requests
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
-        """Create topics and return when they can be used: every listener has seen them.
+        """Create topics and return when they are ready for use: every listener has seen them.
 
-        Shape: one result for each, in order. Errors: NOT_CONTROLLER, TOPIC_ALREADY_EXISTS;
-        KAFKA_STORAGE_ERROR for a topic that exists now, but of which this broker could not open a log.
+        Shape: one result for each topic, in order. Errors: NOT_CONTROLLER, TOPIC_ALREADY_EXISTS; KAFKA_STORAGE_ERROR
+        for a topic that now exists, but for which this broker could not open a log.
         """
         refused: list[TopicImage | Refusal] = [NOT_CONTROLLER for _ in topics]
 
@@ -186,10 +186,10 @@ class Controller:
     async def create_partitions(
         self, topic: str, partitions: Mapping[int, Sequence[int]]
     ) -> TopicImage | Refusal:
-        """Add these partitions with their replicas and return when they can be used.
+        """Add these partitions with their replicas and return when they are ready for use.
 
-        Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for a number that
-        already exists; KAFKA_STORAGE_ERROR as for create_topics.
+        Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for a number that already exists;
+        KAFKA_STORAGE_ERROR as for create_topics.
         """
         refused: TopicImage | Refusal = NOT_CONTROLLER
         grown = await self._as_controller(
@@ -198,7 +198,7 @@ class Controller:
         return self._usable(grown)
 
     def _usable(self, made: TopicImage | Refusal) -> TopicImage | Refusal:
-        """A topic that was made, or the refusal that says which of its partitions have no log."""
+        """The created topic, or a refusal that lists its partitions without a log."""
         if isinstance(made, Refusal):
             return made
         now = self.image.topics.get(made.name, made)
@@ -212,7 +212,7 @@ class Controller:
         )
 
     async def delete_topics(self, names: Sequence[str]) -> list[Refusal | None]:
-        """Delete topics and return when no live broker shows them; dead brokers' logs go later.
+        """Delete topics and return when no live broker shows them; the logs of dead brokers are deleted later.
 
         Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -241,7 +241,7 @@ class Controller:
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
     ) -> dict[TopicPartition, Refusal | None] | Refusal:
-        """Start reassignments, or cancel them (None). Errors: NOT_CONTROLLER for the whole."""
+        """Start reassignments, or cancel them (None). Errors: NOT_CONTROLLER for the whole request."""
         return await self._as_controller(
             lambda epoch: epoch.reassignments.alter(wanted, change_factor=change_factor),
             NOT_CONTROLLER,
@@ -250,7 +250,7 @@ class Controller:
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> Listed | Refusal:
-        """The ongoing reassignments, of these partitions or all. Errors: NOT_CONTROLLER."""
+        """The ongoing reassignments, of these partitions or of all. Errors: NOT_CONTROLLER."""
 
         async def find(epoch: ActiveEpoch) -> Listed | Refusal:
             found = await epoch.reassignments.going_on()
@@ -270,7 +270,7 @@ class Controller:
     ) -> dict[TopicPartition, Refusal | None]:
         """Elect preferred (0) or unclean (1) leaders of these partitions, or of all.
 
-        Errors: by partition NOT_CONTROLLER and those of `Leadership.elect`.
+        Errors: for each partition NOT_CONTROLLER and those of `Leadership.elect`.
         """
         refused: dict[TopicPartition, Refusal | None] = dict.fromkeys(
             partitions or (), NOT_CONTROLLER
@@ -282,7 +282,7 @@ class Controller:
     async def update_features(
         self, change: Callable[[Mapping[str, int]], Mapping[str, int] | Refusal]
     ) -> Refusal | None:
-        """Replace the stored levels of features; the answer comes when every listener of this broker has seen them.
+        """Replace the stored levels of features; return when every listener of this broker has seen them.
 
         Errors: NOT_CONTROLLER, and those of `change`.
         """
@@ -309,10 +309,10 @@ class Controller:
         return await self._as_controller(allocate, ErrorCode.NOT_CONTROLLER)
 
     async def is_deposed(self, epoch: int) -> bool:
-        """Whether another controller may be in office, of which a request with its epoch tells.
+        """Whether another controller may be in office, as the epoch in a request suggests.
 
-        While this broker is the controller, only the store can say so; then this broker steps down. What it
-        decides from never comes from a request.
+        While this broker is the controller, only the store can confirm that; this broker then steps down. Its decisions
+        never rely on values from a request.
         """
         if self._active_epoch is None:
             return True
@@ -336,15 +336,15 @@ class Controller:
             return True  # the event that ends this epoch is in the queue
 
     async def told(self, timeout_s: float = TELL_S) -> None:
-        """While this broker is the controller, wait until others have its decisions."""
+        """While this broker is the controller, wait until the others have received its decisions."""
         if self._active_epoch is not None:
             await self._active_epoch.active.told(timeout_s)
 
     def peer_lost(self, broker_id: int) -> None:
-        """Handle that a broker's port refuses connections: its process is probably dead.
+        """Handle a broker whose port refuses connections: its process is probably dead.
 
-        Its leaderships are moved, and if it is the controller another one is elected, without
-        waiting for its session to end.
+        Its leaderships are moved. If it is the controller, another one is elected without waiting for the end of its
+        session.
         """
         self._suspects.add(broker_id)
 
@@ -361,7 +361,7 @@ class Controller:
         self._later(act)
 
     def peer_found(self, broker_id: int) -> None:
-        """Handle that the broker accepts connections again, or is no longer registered."""
+        """Handle a broker that accepts connections again, or is no longer registered."""
         self._suspects.discard(broker_id)
 
         async def act() -> None:
@@ -371,11 +371,11 @@ class Controller:
         self._later(act)
 
     def log_directory_failed(self) -> None:
-        """Let the controller ask this broker which of its replicas are lost."""
+        """Make the controller ask this broker which of its replicas are lost."""
         self._later(partial(self.cluster.inbox.announce_log_dir_failure, self.broker_id))
 
     def reconfigure(self, *, unclean_leader_election: bool) -> None:
-        """Apply a setting changed at run time; if unclean elections are allowed, hold them."""
+        """Apply a setting changed at run time; if unclean elections are now allowed, hold them."""
         self.settings.unclean_leader_election = unclean_leader_election
 
         async def elect() -> None:
@@ -390,10 +390,10 @@ class Controller:
         name: str,
         change: ConfigChange,
     ) -> dict[str, str]:
-        """Replace an entity's dynamic config by what `change` makes of the current one.
+        """Replace an entity's dynamic config with the result of `change` for the current one.
 
-        Any broker may do so; returns the new config when every listener of this broker has seen it.
-        `change` may be called more than once, and may return an awaitable; nothing else is changed meanwhile.
+        Any broker can do this. The new config is returned when every listener of this broker has seen it. `change` may
+        be called more than once, and may return an awaitable; nothing else is changed in the meantime.
         """
         while True:
             try:
@@ -404,7 +404,7 @@ class Controller:
     # The queue
 
     async def _as_controller(self, work: Callable[[ActiveEpoch], Awaitable[T]], refused: T) -> T:
-        """Do work if this broker is the controller when it begins and still is when it ends."""
+        """Do work if this broker is the controller both when the work begins and when it ends."""
 
         async def in_turn() -> T:
             return refused if self._active_epoch is None else await work(self._active_epoch)
@@ -425,7 +425,7 @@ class Controller:
         self._queue.put_nowait((work, None))
 
     def _on_event(self, event: ClusterEvent) -> None:
-        # one handling answers any number of equal events queued before it
+        # one handling covers all equal events queued before it
         if event not in self._planned:
             self._planned.add(event)
             self._queue.put_nowait((partial(self._handle, event), None))
@@ -532,14 +532,14 @@ class Controller:
         self._show_controller(await self._look_at_controller())
 
     def _show_controller(self, controller_id: int) -> None:
-        # Not compared with the image: the controller may have announced itself before.
+        # Not compared with the image, since the controller may have announced itself earlier.
         if controller_id != self._shown_controller:
             self._shown_controller = controller_id
             logger.info("The controller is broker %d", controller_id)
         self._publisher.publish(self.image.with_controller(controller_id))
 
     async def _look_at_controller(self) -> int:
-        """Step down for another controller; stand for election if there is none."""
+        """Step down if another broker is controller; stand for election if there is none."""
         controller_id = await self.cluster.controller_id()
         if controller_id != self.broker_id:
             self._step_down()
@@ -549,23 +549,23 @@ class Controller:
         if self._active_epoch is not None:
             await (
                 self._load_settings()
-            )  # an earlier controller's requests may have changed what is shown
+            )  # an earlier controller's requests may have changed the image
         return elected
 
     async def _reconnected(self) -> None:
-        """Read again everything that was watched: watches do not survive a connection."""
+        """Read everything again that was watched, since watches do not survive a connection."""
         self._show_controller(await self._look_at_controller())
         await self._load_settings()
         if self._active_epoch is not None:
             await self._active_epoch.load()
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Read the configs of new topics that the controller announces; subscribe before `start`."""
+        """Read the configs of new topics that the controller announces; subscribe this before `start`."""
         if not self._known.is_set() and self.broker_id in after.brokers:
             self._known.set()
         if self._active_epoch is not None:
             return
-        # Every broker reads these itself.
+        # Every broker reads the configs itself.
         new = [name for name in after.changes_since(before).changed if name not in before.topics]
         if new:
             self._later(partial(self._take_configs, [(TOPICS, name) for name in new]))

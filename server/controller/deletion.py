@@ -1,10 +1,9 @@
 """The progress of a topic's deletion; pure. Source: TopicDeletionManager.scala.
 
-A topic disappears from the image at once. Each of its replicas is told to stop and delete itself as
-soon as its broker is alive; a replica whose broker is dead, or could not delete its log, waits
-until that broker comes (again). When all have answered, the topic's nodes are removed. Unlike in
-Apache Kafka, a reassignment does not delay the deletion: the replicas it adds are deleted with the
-others.
+A topic disappears from the image immediately. Each replica is told to stop and delete itself as soon as its broker is
+alive. If the broker is dead, or could not delete the log, the replica waits until the broker starts again. When all
+replicas have answered, the topic's nodes are removed. Unlike in Apache Kafka, a reassignment does not delay the
+deletion: the replicas that it adds are deleted with the others.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Stage(Enum):
     WAITING = "waiting"
     #: Its broker was told (ReplicaDeletionStarted).
     TOLD = "told"
-    #: Its broker does not have its log any more (ReplicaDeletionSuccessful).
+    #: Its broker no longer has its log (ReplicaDeletionSuccessful).
     DONE = "done"
 
 
@@ -40,7 +39,7 @@ class Deletion:
 
     @property
     def done(self) -> bool:
-        """Whether no replica is left."""
+        """Whether no replicas are left."""
         return all(stage is Stage.DONE for stage in self._stages.values())
 
     def waiting_for(self) -> list[int]:
@@ -50,7 +49,7 @@ class Deletion:
         )
 
     def tell(self, brokers: Collection[int]) -> dict[int, list[TopicPartition]]:
-        """Return the replicas that these live brokers are to delete now, by broker; notes it."""
+        """Return the replicas that these live brokers have to delete now, by broker, and record that they were told."""
         told: dict[int, list[TopicPartition]] = {}
         for (tp, replica), stage in self._stages.items():
             if stage is Stage.WAITING and replica in brokers:
@@ -59,13 +58,13 @@ class Deletion:
         return told
 
     def answered(self, broker_id: int, partitions: Iterable[TopicPartition], deleted: bool) -> None:
-        """Take a broker's answer; what it could not delete waits until it restarts."""
+        """Handle a broker's answer; replicas that it could not delete wait until it restarts."""
         for tp in partitions:
             if self._stages.get((tp, broker_id)) is Stage.TOLD:
                 self._stages[tp, broker_id] = Stage.DONE if deleted else Stage.WAITING
 
     def lost(self, broker_id: int) -> None:
-        """Handle a broker's death: what it was told may not have been done."""
+        """Handle a broker's death: it may not have deleted its replicas."""
         for (tp, replica), stage in self._stages.items():
             if replica == broker_id and stage is Stage.TOLD:
                 self._stages[tp, replica] = Stage.WAITING

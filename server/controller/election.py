@@ -1,4 +1,4 @@
-"""Who leads a partition, and who is in sync, when brokers come and go; pure.
+"""The choice of leaders and in-sync replicas when brokers come and go; pure.
 
 Source: controller/PartitionStateMachine.scala (PartitionLeaderElectionAlgorithms), Election.scala,
 ReplicaStateMachine.removeReplicasFromIsr.
@@ -16,8 +16,8 @@ from ..metadata.image import NO_LEADER
 class Electorate(NamedTuple):
     """The brokers from which leaders are chosen.
 
-    Shape: `online` may lead; `stopping` are alive but about to stop, so they keep only what nobody
-    else can take over; replicas on failed log directories (of one partition) are in neither.
+    Shape: `online` brokers may lead; `stopping` brokers are alive but about to stop, so they only keep leaderships that
+    no other broker can take over; replicas on failed log directories (of one partition) are in neither.
     """
 
     online: Collection[int]
@@ -55,11 +55,10 @@ def after_change(
 ) -> LeaderAndIsr | None:
     """The state after brokers came or went; None if nothing changes.
 
-    A live leader stays, and in-sync replicas that are not alive are removed, so that it need not
-    wait for them. Otherwise the first replica that is alive and in sync leads; with `unclean` any
-    live one, which may lose records. Without a candidate the partition has no leader and keeps its
-    in-sync replicas, so that one of them can lead when it is back; a leader that is about to stop
-    keeps leading until it does.
+    A live leader stays, and replicas that are not alive leave the in-sync replicas, so that the leader does not wait
+    for them. Otherwise the first replica that is alive and in sync leads; with `unclean`, any live replica may lead,
+    and records may be lost. Without a candidate, the partition has no leader and keeps its in-sync replicas, so that
+    one of them can lead when it is back; a leader that is about to stop keeps leading until it stops.
     """
     online = brokers.online
     if state.leader in online and state.leader in replicas:
@@ -84,7 +83,7 @@ def after_change(
 def elect_unclean(
     state: LeaderAndIsr, replicas: Sequence[int], online: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The state if an administrator accepts that records may be lost; None without a candidate."""
+    """The state if an administrator accepts the loss of records; None without a candidate."""
     return _electable(after_change(state, replicas, Electorate(online), controller_epoch, True))
 
 
@@ -95,7 +94,7 @@ def _electable(state: LeaderAndIsr | None) -> LeaderAndIsr | None:
 def elect_preferred(
     state: LeaderAndIsr, replicas: Sequence[int], online: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The state with the first replica leading; None if it is not alive or not in sync."""
+    """The state in which the first replica leads; None if it is not alive or not in sync."""
     if not replicas or replicas[0] not in online or replicas[0] not in state.isr:
         return None
     return next_state(state, replicas[0], state.isr, controller_epoch, state.recovering)
@@ -106,8 +105,7 @@ def elect_for_shutdown(
 ) -> LeaderAndIsr | None:
     """The state in which no broker that is about to stop leads or is in sync.
 
-    None if no other in-sync replica is alive, so that the broker has to keep leading, or if there
-    is nothing to change.
+    None if no other in-sync replica is alive, so that the broker has to keep leading, or if nothing changes.
     """
     isr = tuple(replica for replica in state.isr if replica in online)
     leader = state.leader
@@ -123,8 +121,7 @@ def elect_for_reassignment(
 ) -> LeaderAndIsr | None:
     """The state that ends a reassignment: only target replicas lead and are in sync.
 
-    Shape: always a new leader epoch, so that everybody learns the replicas. None if no live target
-    replica is in sync.
+    Shape: always a new leader epoch, so that all brokers learn the replicas. None if no live target replica is in sync.
     """
     isr = tuple(replica for replica in state.isr if replica in target)
     leader = state.leader
@@ -138,10 +135,10 @@ def elect_for_reassignment(
 def reassignment_step(
     state: LeaderAndIsr, replicas: Sequence[int], online: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The state during a reassignment: a new leader epoch tells the leader all replicas.
+    """The state during a reassignment: a new leader epoch informs the leader of all replicas.
 
-    Replicas that are not assigned, or not any more, are removed from the in-sync replicas. None if
-    that would leave none in sync.
+    Replicas that are not assigned, or no longer assigned, leave the in-sync replicas. None if none would then be in
+    sync.
     """
     isr = tuple(replica for replica in state.isr if replica in replicas)
     if not isr:
@@ -155,7 +152,7 @@ def reassignment_step(
 def next_state(
     state: LeaderAndIsr, leader: int, isr: tuple[int, ...], controller_epoch: int, recovering: bool
 ) -> LeaderAndIsr:
-    """The state with another leader, which begins a leader epoch."""
+    """The state with another leader and the next leader epoch."""
     return state._replace(
         leader=leader,
         leader_epoch=state.leader_epoch + 1,

@@ -1,4 +1,4 @@
-"""What an update of feature levels makes of those that are finalized; pure.
+"""The effect of an update on the finalized feature levels; pure.
 
 Source: FeatureControlManager of Apache Kafka 4.3; without features, as with ZooKeeper, KafkaController of 3.9.
 """
@@ -17,7 +17,7 @@ Ranges = Mapping[str, tuple[int, int]]
 
 
 class UpgradeType(IntEnum):
-    """How a level may be changed. Source: FeatureUpdate.UpgradeType."""
+    """The allowed direction of a change. Source: FeatureUpdate.UpgradeType."""
 
     UNKNOWN = 0
     UPGRADE = 1
@@ -26,7 +26,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A feature, the level that is wanted, and an `UpgradeType`, which may be an unknown number."""
+    """A feature, the requested level, and an `UpgradeType`, which may be an unknown number."""
 
     feature: str
     level: int
@@ -34,7 +34,7 @@ class FeatureUpdate(NamedTuple):
 
 
 def finalized(supported: Ranges, stored: Mapping[str, int]) -> dict[str, int]:
-    """The level of each feature: the highest, unless another one was set. Shape: 0 is none."""
+    """The level of each feature: the highest, unless another one is stored. Shape: 0 means none."""
     levels = {}
     for name, (low, high) in supported.items():
         level = min(stored.get(name, high), high)
@@ -45,7 +45,9 @@ def finalized(supported: Ranges, stored: Mapping[str, int]) -> dict[str, int]:
 def updated(
     supported: Ranges, levels: Mapping[str, int], updates: Iterable[FeatureUpdate], node_id: int
 ) -> dict[str, int] | Refusal:
-    """The levels after all updates, or why none is made: INVALID_UPDATE_VERSION. The last one of a feature counts."""
+    """The levels after all updates, or the reason to refuse them all: INVALID_UPDATE_VERSION. A feature's last update
+    counts.
+    """
     after = dict(levels)
     for update in {each.feature: each for each in updates}.values():
         name, level, _ = update
@@ -63,7 +65,7 @@ def updated(
 def refused(
     supported: tuple[int, int] | None, now: int, update: FeatureUpdate, node_id: int
 ) -> str | None:
-    """Why a level cannot be set; None if it can."""
+    """The reason that a level cannot be set; None if it can."""
     name, level, upgrade_type = update
     if not UpgradeType.UPGRADE <= upgrade_type <= UpgradeType.UNSAFE_DOWNGRADE:
         return "The controller does not support the given upgrade type."
@@ -87,7 +89,7 @@ def refused(
 
 
 def refused_without_features(update: FeatureUpdate) -> str:
-    """Why a broker that has no features at all refuses an update, in the words of 3.9."""
+    """The reason that a broker without features refuses an update, in the words of 3.9."""
     name, level, upgrade_type = update
     if not name:
         return "Feature name can not be empty."

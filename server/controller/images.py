@@ -1,4 +1,4 @@
-"""Conversions between what the store holds and what the image shows; pure."""
+"""Conversions between the content of the store and of the image; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..metadata.image import (
 )
 from ..metadata.topic_partition import TopicPartition
 
-#: A partition whose replicas were all dead when it was created has no state yet.
+#: A partition whose replicas were all dead at its creation has no state yet.
 STATELESS = LeaderAndIsr(NO_LEADER, 0, (), -1)
 
 
@@ -25,7 +25,7 @@ def topic_image(
     assignment: TopicAssignment,
     states: Mapping[TopicPartition, LeaderAndIsr],
 ) -> TopicImage:
-    """Make a topic of the image from its assignment and the states of its partitions."""
+    """Make a topic of the image from its assignment and its partitions' states."""
     partitions: dict[int, PartitionImage] = {}
     for number in sorted(assignment.partitions):
         replicas, adding, removing = assignment.partitions[number]
@@ -56,7 +56,7 @@ def with_state(partition: PartitionImage, state: LeaderAndIsr) -> PartitionImage
 
 
 def state_of(partition: PartitionImage) -> LeaderAndIsr | None:
-    """The state from which a partition of the image was made, without the controller's epoch."""
+    """The state of a partition of the image, without the controller's epoch."""
     if partition.partition_epoch < 0:
         return None
     return LeaderAndIsr(
@@ -70,7 +70,7 @@ def state_of(partition: PartitionImage) -> LeaderAndIsr | None:
 
 
 def shows(topic: TopicImage | None, assignment: TopicAssignment) -> bool:
-    """Whether the image's topic has this assignment."""
+    """Whether the image has this assignment for the topic."""
     return (
         topic is not None
         and topic.topic_id == assignment.topic_id
@@ -84,7 +84,7 @@ def shows(topic: TopicImage | None, assignment: TopicAssignment) -> bool:
 
 
 def settings_image(before: MetadataImage, cluster_id: str, state: ClusterState) -> MetadataImage:
-    """The image that follows `before` after reading what every broker reads for itself."""
+    """The image that follows `before`, with the settings that every broker reads for itself."""
     edit = before.edit().put_cluster_id(cluster_id).put_controller(state.controller_id)
     for entity_type, entities in before.configs.items():
         for name in entities:
@@ -100,10 +100,10 @@ def settings_image(before: MetadataImage, cluster_id: str, state: ClusterState) 
 def topics_image(
     before: MetadataImage, state: ClusterState, *, keep_offline: bool
 ) -> MetadataImage:
-    """The image that follows `before` after reading brokers and topics.
+    """The image that follows `before`, with the brokers and topics that were read.
 
-    Shape: with `keep_offline`, `before` was this controller's own, which knows the replicas on
-    failed log directories; the store does not.
+    Shape: `keep_offline` means that `before` was this controller's own image, which contains the replicas on failed log
+    directories; the store does not contain them.
     """
     edit = before.edit().put_brokers(state.brokers)
     edit.remove_topics([name for name in before.topics if name not in state.topics])
@@ -118,7 +118,7 @@ def topics_image(
 
 
 def with_offline(topic: TopicImage, before: TopicImage | None) -> TopicImage:
-    """A topic with the offline replicas it had before, if they are still its replicas."""
+    """A topic with its previous offline replicas, as far as they still are its replicas."""
     if before is None or before.topic_id != topic.topic_id:
         return topic
     partitions = dict(topic.partitions)
@@ -131,7 +131,7 @@ def with_offline(topic: TopicImage, before: TopicImage | None) -> TopicImage:
 
 
 def with_states(edit: ImageEditor, states: Mapping[TopicPartition, LeaderAndIsr]) -> ImageEditor:
-    """Put states into the topics of an image being edited; unknown partitions are ignored."""
+    """Put states into the topics of an image editor; unknown partitions are ignored."""
     changed: dict[str, list[PartitionImage]] = {}
     for tp, state in states.items():
         topic = edit.topic(tp.topic)

@@ -1,4 +1,4 @@
-"""Who leads as brokers come and go: the active controller's changes of partition states.
+"""Changes of leaders as brokers come and go: the active controller's updates of partition states.
 
 Source: KafkaController (onBrokerStartup, onBrokerFailure, onBrokerLogDirFailure, doControlledShutdown,
 onReplicaElection, processAlterPartition, checkAndTriggerAutoLeaderRebalance).
@@ -47,7 +47,7 @@ Partitions = Mapping[TopicPartition, PartitionImage]
 
 
 class Shutdown(NamedTuple):
-    """The answer to a broker that is about to stop: what it still leads."""
+    """The answer to a broker that is about to stop: the partitions that it still leads."""
 
     error: ErrorCode
     remaining: list[TopicPartition]
@@ -62,14 +62,13 @@ class Leadership:
         in_sync: Callable[[Collection[TopicPartition]], Awaitable[None]],
     ) -> None:
         self._active = active
-        #: Called with partitions whose in-sync replicas changed; their reassignments may now be
-        #: done.
+        #: Called with partitions whose in-sync replicas changed; this may complete their reassignments.
         self._in_sync = in_sync
 
     # -- brokers ---------------------------------------------------------------------------------
 
     async def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> set[int]:
-        """Apply the list of live brokers; returns those that came, or came back."""
+        """Apply the list of live brokers; returns the brokers that started or restarted."""
         active = self._active
         before = active.image.brokers
         if brokers == before:
@@ -94,7 +93,7 @@ class Leadership:
             active.context.suspected.discard(broker_id)
             for deletion in active.context.deleting.values():
                 deletion.lost(broker_id)
-        if bounced:  # gone and back since the last read: first the one, then the other
+        if bounced:  # gone and back since the last read: handle both, one after the other
             await self._take_brokers({b: brokers[b] for b in brokers if b not in bounced})
         await self._take_brokers(brokers)
         return came
@@ -130,7 +129,7 @@ class Leadership:
     async def settled(
         self, touched: Partitions, brokers: Collection[int]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Write the states that follow from the live brokers, and first states that had to wait."""
+        """Write states that had to wait, then the states that follow from the live brokers."""
         active = self._active
         electorate = self._electorate(brokers)
 
@@ -158,7 +157,7 @@ class Leadership:
         return config.get("unclean.leader.election.enable", default) == "true"
 
     async def elect_offline(self, topics: Collection[str] | None = None) -> None:
-        """Elect leaders where there is none, because the rules have changed."""
+        """Elect leaders for partitions without one, because the rules have changed."""
         active = self._active
         touched = {
             tp: partition
@@ -193,14 +192,14 @@ class Leadership:
     # -- log directories -------------------------------------------------------------------------
 
     async def probe(self, brokers: Collection[int]) -> None:
-        """Ask brokers for the state of all their replicas, after a log directory failed."""
+        """Ask brokers for the state of all their replicas after a log directory failed."""
         logger.info(
             "A log directory failed on brokers %s: asking for their replicas", listed(brokers)
         )
         await self._active.publish(self._active.image, Extra(probed=brokers))
 
     async def roles_answered(self, answer: Answer) -> None:
-        """Learn from an answer to LeaderAndIsr which replicas are on failed directories."""
+        """Read from an answer to LeaderAndIsr which replicas are on failed directories."""
         active = self._active
         request, response = answer.request, answer.response
         broker = active.image.brokers.get(answer.broker_id)
@@ -248,7 +247,7 @@ class Leadership:
     # -- brokers that stop -----------------------------------------------------------------------
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Shutdown:
-        """Move leaderships away from a broker that is about to stop, and take it out of sync.
+        """Move leaderships away from a broker that is about to stop, and remove it from the in-sync replicas.
 
         Errors: STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
@@ -279,7 +278,7 @@ class Leadership:
     async def _leave_out(
         self, broker_id: int
     ) -> tuple[Partitions, dict[TopicPartition, LeaderAndIsr]]:
-        """Write the states in which a broker neither leads nor is in sync, if others are.
+        """Write the states in which a broker neither leads nor is in sync, where other replicas are in sync.
 
         Shape: the partitions of which it is a replica, and the new states.
         """
@@ -301,8 +300,7 @@ class Leadership:
     async def suspect(self, broker_id: int) -> None:
         """Exclude a broker that refuses connections although ZooKeeper still has its registration.
 
-        If it is alive after all, it follows the new leaders, and is in sync again once it is
-        trusted.
+        If the broker is alive after all, it follows the new leaders, and can be in sync again once it is trusted.
         """
         active = self._active
         if broker_id not in active.image.brokers or broker_id == active.services.broker_id:
@@ -318,7 +316,7 @@ class Leadership:
             )
 
     async def trust(self, broker_id: int) -> None:
-        """Handle that a suspected broker accepts connections again, or is gone for good."""
+        """Handle a suspected broker that accepts connections again, or is gone permanently."""
         if broker_id in self._active.context.suspected:
             self._active.context.suspected.discard(broker_id)
             logger.info("Broker %d takes connections again", broker_id)
@@ -332,11 +330,10 @@ class Leadership:
     async def elect(
         self, partitions: Iterable[TopicPartition] | None, election: int
     ) -> dict[TopicPartition, Refusal | None]:
-        """Elect preferred leaders, or any live ones if there is none; None means all partitions.
+        """Elect preferred leaders, or any live replica where there is no leader; None means all partitions.
 
-        Errors: by partition ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
-        ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a
-        topic that is being deleted.
+        Errors: for each partition ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a topic that is being deleted.
         """
         active = self._active
         results: dict[TopicPartition, Refusal | None] = {}
@@ -397,7 +394,7 @@ class Leadership:
     ) -> AlterPartitionResponse:
         """Write the in-sync replicas that leaders propose.
 
-        Errors: for the whole STALE_BROKER_EPOCH; by partition UNKNOWN_TOPIC_ID and those of
+        Errors: for the whole request STALE_BROKER_EPOCH; for each partition UNKNOWN_TOPIC_ID and those of
         `alter_partition.decide`.
         """
         active = self._active
@@ -433,7 +430,7 @@ class Leadership:
                 else:
                     wanted[TopicPartition(name, number)] = decided
         written, overtaken = await active.write_states(wanted)
-        # Somebody else has written these, so the image has old states of them.
+        # Another writer has changed these, so the image has their old states.
         newer = await active.cluster.states(overtaken)
         after = with_states(active.image.edit(), {**newer, **written}).build()
         await active.publish(after)
@@ -441,7 +438,7 @@ class Leadership:
         for tp in wanted:
             by_topic[tp.topic][tp.partition] = written.get(tp, ErrorCode.INVALID_UPDATE_VERSION)
         if written:
-            # The leader is answered first.
+            # The leader gets its answer first.
             active.later(lambda: self._in_sync(list(written)))
         return AlterPartitionResponse(
             topics=[
@@ -455,7 +452,7 @@ class Leadership:
         )
 
     async def states_written(self, partitions: Collection[TopicPartition]) -> None:
-        """Read the states that leaders with an older inter-broker protocol wrote themselves."""
+        """Read the states that leaders with an older inter-broker protocol have written themselves."""
         active = self._active
         known = [tp for tp in partitions if active.image.partition(*tp) is not None]
         states = await active.cluster.states(known)

@@ -1,17 +1,16 @@
 """The messages to each broker when the image changes; pure. Source: ControllerBrokerRequestBatch.
 
-The difference between two images gives, for each live broker and in this order:
+The difference between two images produces, for each live broker and in this order:
 
-- LeaderAndIsr (v7) for the partitions of which it has a replica and whose leader epoch or replicas
-have changed. A change of the in-sync replicas that the leader proposed is not sent this way: the
-leader has it from the answer to its AlterPartition.
-- UpdateMetadata (v8) for all partitions that differ in anything, or have a replica on a broker that
-came or went; leader -2 says that a topic is being deleted.
-- StopReplica (v4) for replicas that were removed from an assignment (deleted), that are on a log
-directory that failed (not deleted), and for those that the caller names.
+- LeaderAndIsr (v7) for the broker's partitions whose leader epoch or replicas have changed. A change of the in-sync
+  replicas that the leader proposed is not sent this way, since the leader gets it in the answer to its AlterPartition.
+- UpdateMetadata (v8) for all partitions that have changed in any way, or have a replica on a broker that came or went;
+  leader -2 means that a topic is being deleted.
+- StopReplica (v4) for replicas that were removed from an assignment (deleted), that are on a failed log directory (not
+  deleted), and for replicas that the caller names.
 
-A broker that has just come is sent everything: UpdateMetadata first, so that it knows from whom to
-fetch, then LeaderAndIsr for each of its replicas.
+A broker that has just started gets everything: UpdateMetadata first, so that it knows the leaders to fetch from, then
+LeaderAndIsr for each of its replicas.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ class Sender(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """What the difference between the images does not say.
+    """Input that the difference between the images does not contain.
 
-    Shape: `starting` treats every broker as newly come; `new` are partitions whose first state has
-    just been written. `probed` brokers are asked again about all their replicas (a log directory
-    failed). `stops` maps broker -> partition -> whether to delete it.
+    Shape: `starting` treats every broker as newly started; `new` are partitions whose first state has just been
+    written. `probed` brokers get all their replicas again (a log directory failed). `stops` maps broker -> partition ->
+    whether to delete it.
     """
 
     starting: bool = False
@@ -103,7 +102,7 @@ def messages_for(
     context: ControllerContext,
     extra: Extra = NOTHING,
 ) -> Generator[None, None, dict[int, list[ControlRequest]]]:
-    """The messages that follow from a change, for each broker in the order of sending; made in steps."""
+    """The messages that follow from a change, for each broker in the order of sending; built in steps."""
     newcomers = {
         broker_id
         for broker_id, broker in after.brokers.items()
@@ -131,7 +130,7 @@ def messages_for(
             if was is not None and was is not partition and not extra.starting:
                 _stop_removed(stops, tp, was, partition)
             if partition.partition_epoch < 0:
-                continue  # none of its replicas was ever alive
+                continue  # none of its replicas has ever been alive
             untold = was is None or was.partition_epoch < 0
             if not extra.starting and (was != partition or moved.intersection(partition.replicas)):
                 batch.update(topic, partition)
@@ -191,7 +190,7 @@ class Batch:
     def lead_or_follow(
         self, broker_id: int, topic: TopicImage, partition: PartitionImage, is_new: bool
     ) -> None:
-        """Tell a broker the state of a partition of which it has a replica."""
+        """Add the state of one of a broker's own partitions to its messages."""
         self._ids[topic.name] = topic.topic_id
         roles = self._roles.setdefault(broker_id, {})
         roles.setdefault(topic.name, []).append(
@@ -212,12 +211,12 @@ class Batch:
         self._leaders.setdefault(broker_id, set()).add(partition.leader)
 
     def update(self, topic: TopicImage, partition: PartitionImage) -> None:
-        """Tell every broker the state of a partition."""
+        """Add the state of a partition to the messages for all brokers."""
         self._ids[topic.name] = topic.topic_id
         self.updates.setdefault(topic.name, []).append(self._metadata(partition))
 
     def update_deleted(self, topic: TopicImage) -> None:
-        """Tell every broker that a topic is being deleted."""
+        """Add to the messages for all brokers that a topic is being deleted."""
         if topic.name in self.updates:
             return  # a new topic has the same name
         states = deleted_states(self._sender.epoch, topic)

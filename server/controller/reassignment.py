@@ -1,8 +1,8 @@
-"""How replicas of a partition move: the assignments in between, and when a move is done; pure.
+"""Moves of a partition's replicas: the assignments in between, and the test for completion; pure.
 
-During a move a partition has the replicas of both assignments: the target first, then those to be
-removed; `adding` and `removing` say which are which (KIP-455). Source: ReplicaAssignment in
-ControllerContext.scala, KafkaController.maybeBuildReassignment.
+During a move, a partition has the replicas of both assignments: the target first, then the replicas to be removed;
+`adding` and `removing` mark the differences (KIP-455). Source: ReplicaAssignment in ControllerContext.scala,
+KafkaController.maybeBuildReassignment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..coordination.paths import ReplicaAssignment
 from ..metadata.image import PartitionImage
 from .refusal import Refusal
 
-#: More replicas than any cluster has brokers; so many are not looked at one by one.
+#: More replicas than any cluster has brokers; longer lists are not checked one by one.
 MOST_REPLICAS = 10_000
 
 NOT_IN_PROGRESS = Refusal(
@@ -36,12 +36,12 @@ def is_reassigning(assignment: ReplicaAssignment) -> bool:
 
 
 def target_of(assignment: ReplicaAssignment) -> tuple[int, ...]:
-    """The replicas once the move is done."""
+    """The replicas after the move."""
     return tuple(each for each in assignment.replicas if each not in assignment.removing)
 
 
 def origin_of(assignment: ReplicaAssignment) -> tuple[int, ...]:
-    """The replicas before the move; their order may be lost."""
+    """The replicas before the move; their original order may be lost."""
     return tuple(each for each in assignment.replicas if each not in assignment.adding)
 
 
@@ -65,7 +65,7 @@ def is_complete(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
 def plan_reassignment(
     partition: PartitionImage | None, target: Sequence[int] | None, live: Collection[int]
 ) -> ReplicaAssignment | Refusal:
-    """The assignment that an administrator asks for; `target` None cancels.
+    """The assignment that an administrator requests; `target` None cancels.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
     """

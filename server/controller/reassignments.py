@@ -1,10 +1,10 @@
 """Moves of replicas: the active controller's steps from the request to the end.
 
-A move is stored first (the topic's node lists both the old replicas and the new), so that any
-controller can continue it. Then a new leader epoch tells the leader the new replicas, and they
-copy. When every target replica is in sync, the others are removed from the in-sync replicas, the
-new list is sent, they are deleted, and the topic's node is written again. Source:
-KafkaController.onPartitionReassignment (phases U, A and B); KIP-455.
+A move is stored first (the topic's node lists both the old and the new replicas), so that any controller can continue
+it. Then a new leader epoch informs the leader of the new replicas, and they copy the log. When every target replica is
+in sync, the others leave the in-sync replicas, the new list is sent, the others are deleted, and the topic's node is
+written again.
+Source: KafkaController.onPartitionReassignment (phases U, A and B); KIP-455.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Reassignments:
     async def alter(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
     ) -> dict[TopicPartition, Refusal | None]:
-        """Start moves to these replicas, or cancel them (None), replacing earlier ones.
+        """Start moves to these replicas, or cancel them (None), replacing earlier moves.
 
-        Errors, by partition: those of `plan_reassignment`, INVALID_REPLICATION_FACTOR.
+        Errors, for each partition: those of `plan_reassignment`, INVALID_REPLICATION_FACTOR.
         """
         results: dict[TopicPartition, Refusal | None] = {}
         plans: Assignments = {}
@@ -65,7 +65,7 @@ class Reassignments:
             else:
                 plans[tp] = plan
                 results[tp] = None
-        # A tool's request for the same partitions in ZooKeeper is superseded.
+        # This supersedes a tool's request for the same partitions in ZooKeeper.
         await self._forget_wishes(plans)
         results.update(await self.begin(plans))
         return results
@@ -94,7 +94,7 @@ class Reassignments:
         return plan
 
     async def begin(self, plans: Assignments) -> dict[TopicPartition, Refusal | None]:
-        """Store the moves and tell the replicas; those that copy nothing are finished at once."""
+        """Store the moves and inform the replicas; moves that copy nothing are finished immediately."""
         if not plans:
             return {}
         changed = {
@@ -124,7 +124,7 @@ class Reassignments:
         return results
 
     async def resume(self) -> None:
-        """Continue the moves that an earlier controller began; it may not have told any broker."""
+        """Continue the moves that an earlier controller began; it may not have informed any broker."""
         plans = await self.going_on()
         if plans:
             logger.info("Continuing the moves of %d partitions", len(plans))
@@ -132,7 +132,7 @@ class Reassignments:
         await self._finish({tp: plan for tp, plan in plans.items() if self._is_done(tp, plan)})
 
     async def in_sync(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """End the moves, of these partitions or all, whose target replicas are all in sync."""
+        """End the moves, of these partitions or of all, whose target replicas are all in sync."""
         if partitions is None:
             plans = await self.going_on()
         else:
@@ -162,7 +162,7 @@ class Reassignments:
         return not is_reassigning(plan) or is_complete(plan, self._partition(tp).isr)
 
     async def _step(self, plans: Assignments) -> None:
-        """Tell all replicas of a move, in a new leader epoch."""
+        """Inform all replicas of a move, in a new leader epoch."""
         active = self._active
 
         def rule(tp: TopicPartition, p: PartitionImage, now: LeaderAndIsr) -> LeaderAndIsr | None:
@@ -174,7 +174,7 @@ class Reassignments:
         await self._publish(plans, states)
 
     async def _finish(self, plans: Assignments) -> list[TopicPartition]:
-        """Keep only the target replicas; returns partitions with none alive and in sync."""
+        """Keep only the target replicas; returns partitions in which none of them is alive and in sync."""
         active = self._active
         if not plans:
             return []
@@ -192,7 +192,7 @@ class Reassignments:
             logger.warning("No target replica of %s is alive and in sync: its move has to wait", tp)
             targets.pop(tp)
         await self._publish(targets, states)
-        # The node last: until then it says which replicas may still have to be removed.
+        # The node comes last: until then it lists the replicas that may still have to be removed.
         await self._write(targets)
         await self._forget_wishes(targets)
         for tp, target in targets.items():

@@ -1,4 +1,4 @@
-"""Which brokers lead too few of the partitions that prefer them; pure.
+"""The search for brokers that lead too few of the partitions that prefer them; pure.
 
 Source: KafkaController.checkAndTriggerAutoLeaderRebalance.
 """
@@ -15,9 +15,9 @@ from .context import all_partitions
 def imbalanced(
     topics: Mapping[str, TopicImage], percentage: int
 ) -> Generator[None, None, list[tuple[TopicPartition, PartitionImage]]]:
-    """The partitions not led by their preferred replica, of brokers that have many of them, in steps.
+    """The partitions not led by their preferred replica, of brokers with many such partitions, in steps.
 
-    Shape: many means more than `percentage` of those that prefer the broker.
+    Shape: many means more than `percentage` of the partitions that prefer the broker.
     """
     preferred: dict[int, int] = {}
     elsewhere: dict[int, list[tuple[TopicPartition, PartitionImage]]] = {}

@@ -1,4 +1,4 @@
-"""Why a request about topics is refused."""
+"""The refusal of a request about topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kwire.errors import ErrorCode
 
 
 class Refusal(NamedTuple):
-    """An error code for the reply's row, and the message that goes with it."""
+    """An error code for the reply's row, and its message."""
 
     error: ErrorCode
     message: str | None

@@ -1,4 +1,4 @@
-"""Topics that are created, grow and are deleted: the active controller's part.
+"""Creation, growth and deletion of topics: the active controller's part.
 
 Source: KafkaController (processTopicChange, processPartitionModifications, processTopicDeletion),
 TopicDeletionManager.scala.
@@ -37,10 +37,10 @@ UNKNOWN_TOPIC = Refusal(
 )
 
 
-#: How many new topics are written together, and how many are shown together: few enough for a turn of the loop.
+#: The number of new topics that are written together, and published together: few enough for a turn of the loop.
 WRITTEN_AT_ONCE = 64
 SHOWN_AT_ONCE = 8
-#: How many topics are deleted together.
+#: The number of topics that are deleted together.
 DELETED_AT_ONCE = 16
 
 
@@ -58,14 +58,13 @@ class TopicChanges:
         active = self._active
         results: list[TopicImage | Refusal] = []
         for first in range(0, len(topics), WRITTEN_AT_ONCE):
-            # Concurrently: the stores put them into one commit, or write them without waiting in
-            # between.
+            # Concurrently: the stores put the writes into one commit, or do not wait between them.
             some = topics[first : first + WRITTEN_AT_ONCE]
             results += await asyncio.gather(*(self._create(topic) for topic in some))
             await active.pause()
         for first in range(0, len(topics), SHOWN_AT_ONCE):
             end = first + SHOWN_AT_ONCE
-            configs = active.image.edit()  # before the topics: their logs are created with them
+            configs = active.image.edit()  # before the topics, as the logs need them
             made: list[TopicImage] = []
             for topic, result in zip(topics[first:end], results[first:end], strict=True):
                 if isinstance(result, TopicImage):
@@ -136,7 +135,7 @@ class TopicChanges:
     # -- what others wrote -----------------------------------------------------------------------
 
     async def changed(self) -> None:
-        """Handle that a topic's node was created or removed."""
+        """Handle a topic's node that was created or removed."""
         active = self._active
         names = set(await active.cluster.topic_names())
         self._watched &= names
@@ -154,9 +153,9 @@ class TopicChanges:
             await active.pause()
 
     async def take(self, found: Mapping[str, TopicAssignment]) -> None:
-        """Create what is new in these assignments: topics, and partitions of known ones.
+        """Create what is new in these assignments: topics, and partitions of known topics.
 
-        Replicas of known partitions are not changed: they move only by a reassignment.
+        Replicas of known partitions stay; only a reassignment moves them.
         """
         active = self._active
         topics: dict[str, TopicAssignment] = {}
@@ -198,7 +197,7 @@ class TopicChanges:
     ) -> set[TopicPartition]:
         """Give every topic an id, and every partition with a live replica a state.
 
-        Shape: `topics` and `states` are completed in place; returns the partitions created now.
+        Shape: `topics` and `states` are completed in place; returns the partitions that are now created.
         """
         writes = self._active.writes
         new: dict[TopicPartition, LeaderAndIsr] = {}
@@ -218,11 +217,11 @@ class TopicChanges:
     # -- deletion --------------------------------------------------------------------------------
 
     async def delete(self, names: Sequence[str]) -> list[Refusal | None]:
-        """Delete topics: from the image at once, from the store when no replica is left."""
+        """Delete topics: from the image immediately, from the store when no replica is left."""
         active = self._active
         known = [name for name in dict.fromkeys(names) if name in active.image.topics]
         for first in range(0, len(known), DELETED_AT_ONCE):
-            # One commit for all of them; a later controller continues from these requests.
+            # One commit for all of them, from which a later controller can continue.
             some = known[first : first + DELETED_AT_ONCE]
             await asyncio.gather(*(self._request_deletion(name) for name in some))
             await self._begin_deletion(some)
@@ -245,11 +244,11 @@ class TopicChanges:
         await self._begin_deletion(wanted)
 
     async def _allowed(self, names: Sequence[str], topics: Collection[str]) -> list[str]:
-        """Those of these topics that may be deleted; the requests for others are removed."""
+        """Those of the topics that may be deleted; the requests to delete others are removed."""
         active = self._active
         unknown = [name for name in names if name not in topics]
         if unknown:
-            # Perhaps an earlier controller removed them in part.
+            # An earlier controller may have removed them in part.
             logger.info("Removing the remains of the deleted topics %s", ", ".join(unknown))
             await asyncio.gather(*(active.writes.delete_topic(name) for name in unknown))
         wanted = [name for name in names if name in topics]
@@ -260,7 +259,7 @@ class TopicChanges:
         return wanted
 
     async def load_deletions(self, state: ClusterState) -> None:
-        """Separate the topics being deleted from what was read, and continue their deletion."""
+        """Remove the topics being deleted from the state that was read, and continue their deletion."""
         active = self._active
         for name in await self._allowed(state.deletions, state.topics):
             assignment = state.topics.pop(name)
@@ -306,7 +305,7 @@ class TopicChanges:
                 )
 
     async def resume_deletions(self) -> None:
-        """Tell brokers that came which replicas to delete."""
+        """Tell brokers that have started which replicas to delete."""
         active = self._active
         stops = self._stops()
         if stops:
@@ -315,7 +314,7 @@ class TopicChanges:
         await self.remove_done()
 
     async def stop_answered(self, answer: Answer) -> None:
-        """Handle that a broker has stopped, and maybe deleted, replicas."""
+        """Handle the answer of a broker that has stopped, and perhaps deleted, replicas."""
         active = self._active
         request, response = answer.request, answer.response
         assert isinstance(request, StopReplicaRequest)
@@ -363,7 +362,7 @@ class TopicChanges:
 
 
 def with_known(assignment: TopicAssignment, known: TopicImage | None) -> TopicAssignment:
-    """An assignment in which known partitions keep their replicas."""
+    """The assignment with the current replicas of known partitions."""
     if known is None or known.topic_id != assignment.topic_id:
         return assignment
     partitions = dict(assignment.partitions)
@@ -376,7 +375,7 @@ def with_known(assignment: TopicAssignment, known: TopicImage | None) -> TopicAs
 
 
 def report_new(topics: Sequence[TopicImage]) -> None:
-    """Log one line for a batch of topics that were created or grew."""
+    """Log one line for a batch of topics that were created or extended."""
     if topics:
         shown = ", ".join(f"{topic.name} ({len(topic.partitions)})" for topic in topics[:10])
         more = f" and {len(topics) - 10} more" if len(topics) > 10 else ""

@@ -1,4 +1,4 @@
-"""Turns the request to create or grow a topic into what the controller has to write; pure.
+"""Converts a request to create or extend a topic into the values that the controller writes; pure.
 
 Source: ZkAdminManager.createTopics, createPartitions (3.9).
 """
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..metadata.image import MetadataImage
 
-#: In a request, stands for the broker's default.
+#: Requests the broker's default.
 DEFAULT = -1
 
-#: The limit for one request; without it, a few bytes could cause any amount of work. Source:
+#: The limit for one request; without it, a few bytes could cause unlimited work. Source:
 #: ReplicationControlManager.MAX_PARTITIONS_PER_BATCH (KRaft).
 MAX_PARTITIONS_PER_REQUEST = 10_000
 TOO_MANY_PARTITIONS = Refusal(
@@ -45,7 +45,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 def asks_for_too_many(topics: Iterable[CreatableTopic], default: int) -> bool:
     """Whether the topics together have more partitions than one request may create.
 
-    Unit: `default` is num.partitions.
+    Shape: `default` is num.partitions.
     """
     total = 0
     for topic in topics:
@@ -65,9 +65,9 @@ def plan_topic(
 ) -> NewTopic | Refusal:
     """Check a topic to be created and assign its replicas.
 
-    Shape: `taken` are the names that it must not collide with: those in the image and those of the
-    topics created along with it. With `any_broker`, a manual assignment may name brokers that are
-    not alive; the partition gets a leader when one of them starts.
+    Shape: `taken` are the names with which it must not collide: those in the image and those of the topics created in
+    the same request. With `any_broker`, a manual assignment may name brokers that are not alive; the partition gets a
+    leader when one of them starts.
     Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_PARTITIONS,
     INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
     """
@@ -112,7 +112,7 @@ def plan_topic(
         config.check_topic(overrides)
     except ConfigError as error:
         return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
-    # Apache Kafka checks neither of these: it can create a topic without leaders.
+    # Apache Kafka checks neither, and can create a topic without leaders.
     refused = refuse_unusable(assigned)
     if refused is None and not any_broker:
         refused = refuse_unknown_brokers(assigned.values(), image.brokers)
@@ -131,9 +131,9 @@ def plan_partitions(
 ) -> dict[int, tuple[int, ...]] | Refusal:
     """Check a topic's growth and assign the replicas of its new partitions.
 
-    Shape: the replicas of each added partition; at most `room` of them. Errors:
-    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
-    INVALID_REPLICATION_FACTOR, REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
+    Shape: returns the replicas of each added partition; more than `room` partitions are refused. Errors:
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
+    REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
     """
     topic = image.topics.get(request.name)
     if topic is None:

@@ -21,7 +21,7 @@ NOT_CONSECUTIVE = "partitions should be a consecutive 0-based integer sequence"
 
 
 def invalid_topic_name(name: str) -> str | None:
-    """What is wrong with a topic name, in Kafka's words; None if nothing is."""
+    """The fault of a topic name, in Kafka's words; None if it is valid."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -39,7 +39,7 @@ def invalid_topic_name(name: str) -> str | None:
 
 
 class TakenNames(Collection[str]):
-    """The names of all topics, collected once so that many new names can be compared with them."""
+    """The names of all topics, collected once for the comparison with many new names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)
@@ -60,17 +60,17 @@ class TakenNames(Collection[str]):
         self._unified.add(unified_name(name))
 
     def has_similar(self, name: str) -> bool:
-        """Whether this name or a colliding one exists."""
+        """Whether this name or a colliding name exists."""
         return unified_name(name) in self._unified
 
 
 def unified_name(name: str) -> str:
-    """A topic's name in metrics, where '.' and '_' are the same character."""
+    """A topic's name in metrics, which do not distinguish '.' and '_'."""
     return name.replace(".", "_")
 
 
 def colliding_topics(name: str, topics: Iterable[str]) -> list[str]:
-    """Topics whose metrics would have the same name, because they differ only in '.' and '_'."""
+    """Topics that would have the same name in metrics, because they differ only in '.' and '_'."""
     if "." not in name and "_" not in name:
         return []
     if isinstance(topics, TakenNames) and not topics.has_similar(name):
@@ -80,7 +80,7 @@ def colliding_topics(name: str, topics: Iterable[str]) -> list[str]:
 
 
 def validate_topic_name(name: str, topics: Collection[str] = ()) -> Refusal | None:
-    """Check the name of a topic to be created beside `topics`.
+    """Check the name of a topic to be created in addition to `topics`.
 
     Errors: INVALID_TOPIC_EXCEPTION, also for a name that collides; TOPIC_ALREADY_EXISTS.
     """
@@ -120,7 +120,7 @@ def validate_partition_growth(
     assignments: Sequence[Sequence[int]] | None,
     brokers: Collection[int],
 ) -> Refusal | None:
-    """Check a topic's new number of partitions and their manual assignment, if there is one.
+    """Check a topic's new number of partitions and their manual assignment, if any.
 
     Errors: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT.
     """

@@ -1,8 +1,8 @@
 """Access control lists of nodes, as in ZooKeeper; pure.
 
-A node has a list of entries. Each grants permissions to an id of a scheme: `world:anyone`,
-`digest:user:hash`, `ip:10.0.0.0/8`. None instead of a list is the open list that nearly every node
-has. `zookeeper_server/access.py` implements the schemes.
+A node has a list of entries. Each grants permissions to an id of a scheme: `world:anyone`, `digest:user:hash`,
+`ip:10.0.0.0/8`. None instead of a list means the open list, which nearly every node has. `zookeeper_server/access.py`
+implements the schemes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPEN: Acl = (AclEntry(ALL, ANYONE),)
 
 
 def encode_acl(acl: Acl | None) -> str | None:
-    """The list as it is stored: JSON rows of perms, scheme and id."""
+    """The stored form of the list: JSON rows of perms, scheme and id."""
     if acl is None:
         return None
     return json.dumps([[entry.perms, entry.id.scheme, entry.id.id] for entry in acl])

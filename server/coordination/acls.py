@@ -1,7 +1,7 @@
-"""The access control lists in the coordination store, in Apache Kafka's nodes, so that a mixed cluster agrees on them.
+"""The access control lists in the coordination store, in Apache Kafka's nodes, shared with Apache Kafka's brokers.
 
-Each resource pattern has one node with its entries. A broker that changes one also writes a
-notification, and every broker then reads the node again.
+Each resource pattern has one node with its entries. A broker that changes a node also writes a notification, and every
+broker then reads the node again.
 Source: ZkAclStore, ZkAclChangeStore (ZkData.scala), AclAuthorizer of 3.9.
 """
 
@@ -44,13 +44,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Where the nodes of each kind of pattern are. Source: ZkAclStore; `prefixed` is lower-case there
-#: too.
+#: The parents of the nodes of each kind of pattern. Source: ZkAclStore, where `prefixed` is also lower-case.
 ROOTS = {
     PatternType.LITERAL: "/kafka-acl",
     PatternType.PREFIXED: "/kafka-acl-extended/prefixed",
 }
-#: Where the notifications of each kind are.
+#: The parents of the notifications of each kind.
 CHANGES = {
     PatternType.LITERAL: "/kafka-acl-changes",
     PatternType.PREFIXED: "/kafka-acl-extended-changes",
@@ -88,7 +87,7 @@ def encode_entries(entries: Iterable[AclEntry]) -> bytes:
 
 
 def decode_entries(data: bytes | None, path: str) -> frozenset[AclEntry]:
-    """The entries of a pattern; a node without data has none. Errors: MalformedNode."""
+    """The entries of a pattern; none for a node without data. Errors: MalformedNode."""
     if not data:
         return frozenset()
     try:
@@ -142,7 +141,7 @@ async def _with(new: Set[AclEntry], entries: frozenset[AclEntry]) -> Iterable[Ac
 class AclStore(ChangeFollower):
     """Keeps an authorizer's ACLs equal to those in the store, and changes them there.
 
-    A node that cannot be read ends the start of a broker: one that guesses would let somebody in.
+    A broker does not start if a node cannot be read: guessing its content could grant access.
     """
 
     what = "ACLs"
@@ -195,11 +194,11 @@ class AclStore(ChangeFollower):
     # -- changing
 
     def matching(self, acl_filter: AclFilter) -> Steps[list[AclBinding]]:
-        """The ACLs that a filter includes, as this broker has them, in steps."""
+        """The ACLs that a filter matches, as this broker knows them, in steps."""
         return self._authorizer.matching(acl_filter)
 
     async def create(self, bindings: Iterable[AclBinding]) -> None:
-        """Add bindings that have been checked; those that exist already stay as they are."""
+        """Add bindings that have been checked; existing ones stay unchanged."""
         added: dict[ResourcePattern, set[AclEntry]] = {}
         for pattern, entry in bindings:
             await self._turns.pause()
@@ -209,7 +208,7 @@ class AclStore(ChangeFollower):
                 await self._update(pattern, partial(_with, new))
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
-        """Delete the bindings that match; returns for each filter those it was the first to match."""
+        """Delete the bindings that match; returns, for each filter, the bindings that it matched first."""
         deleted: list[list[AclBinding]] = [[] for _ in filters]
         async with self.lock:
             for pattern in self._authorizer.patterns():
@@ -226,7 +225,7 @@ class AclStore(ChangeFollower):
     async def _delete(
         self, pattern: ResourcePattern, filters: Sequence[AclFilter], applying: Sequence[int]
     ) -> dict[AclEntry, int]:
-        """Delete what matches one of the filters that apply to a pattern; returns the first of them for each entry."""
+        """Delete the entries of a pattern that `applying` filters match; returns the first matching filter of each."""
         gone: dict[AclEntry, int] = {}
 
         async def remaining(entries: frozenset[AclEntry]) -> Iterable[AclEntry]:

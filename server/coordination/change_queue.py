@@ -1,8 +1,8 @@
-"""Following what other brokers change in the store, by the notifications that they write.
+"""Follows the changes of other brokers in the store by means of their notifications.
 
-A queue is a node with sequential children. A broker that changes something also adds one, which says what has
-changed; every broker then reads that again. Notifications that all have had time to see are deleted by whoever
-comes next. Source: ZkNodeChangeNotificationListener.
+A queue is a node with sequential children. A broker that changes something also adds a child that names the change;
+every broker then reads the changed state again. The next writer deletes notifications that all brokers have had time to
+see. Source: ZkNodeChangeNotificationListener.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long to wait before another attempt, when the store could not be read.
+#: The wait before another attempt after the store could not be read.
 RETRY_S = 1.0
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """The notifications among the children of a queue, in order; others may have put anything there."""
+    """The notifications among the children of a queue, in order; the queue may contain other nodes."""
     return sorted(name for name in names if name[-10:].isdecimal())
 
 
 class ChangeFollower(ABC):
-    """Keeps what a broker has of something equal to the store.
+    """Keeps a broker's copy of some state equal to the store.
 
-    What is kept is only ever replaced by what was read or written under `lock`, and so never becomes older.
+    The copy is replaced only by values read or written under `lock`, so it never becomes older.
     """
 
-    #: What is followed, for the log.
+    #: The name of the followed state, for the log.
     what: ClassVar[str]
 
     def __init__(self, store: Store, clock: Clock, queues: Iterable[str]) -> None:
@@ -63,34 +63,34 @@ class ChangeFollower(ABC):
 
     @abstractmethod
     def parents(self) -> Iterable[str]:
-        """The nodes that have to exist, besides the queues and what is above them."""
+        """The nodes that must exist, besides the queues and their ancestors."""
 
     @abstractmethod
     async def read_all(self) -> None:
-        """Replace what is kept by what the store has; called under the lock."""
+        """Replace the copy with the store's content; called under the lock."""
 
     @abstractmethod
     async def read_changed(self, notifications: Sequence[tuple[str, bytes | None]]) -> None:
-        """Read again what notifications (path, data) name; called under the lock. Errors: MalformedNode."""
+        """Read the state that notifications (path, data) name; called under the lock. Errors: MalformedNode."""
 
     # -- reading
 
     async def load(self) -> None:
-        """Create the nodes above everything if they are missing, and read everything. Errors: MalformedNode."""
+        """Create missing parent nodes, and read everything. Errors: MalformedNode."""
         async with self.lock:
             for path in paths.with_parents([*self.parents(), *self._seen]):
                 if await self.store.exists(path) is None:
                     try:
                         await commit(self.store, [Create(path)])
                     except NodeExists:
-                        pass  # another broker starts at the same time
-            for parent in self._seen:  # watched before everything is read
+                        pass  # another broker is starting at the same time
+            for parent in self._seen:  # watch before reading everything
                 names = numbered(await self.store.children(parent, self._fired))
                 self._seen[parent] = max(map(paths.sequence_of, names), default=-1)
             await self.read_all()
 
     async def follow(self) -> None:
-        """Take up changes until cancelled, or until the store is closed."""
+        """Process changes until cancelled, or until the store is closed."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -105,9 +105,7 @@ class ChangeFollower(ABC):
                 return
             except (StoreError, paths.MalformedNode) as error:
                 logger.error("cannot read the %s, and keeps those it has: %s", self.what, error)
-            except (
-                Exception
-            ):  # a bug of kwire's must not end it: access that was taken away would go on
+            except Exception:  # a bug in kwire must not end this: revoked access would remain
                 logger.exception("cannot read the %s, and keeps those it has", self.what)
             else:
                 continue

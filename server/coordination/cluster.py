@@ -1,7 +1,7 @@
-"""The cluster in Kafka's terms, written once for both stores, with Apache Kafka's paths and JSON.
+"""The cluster in Kafka's terms, one implementation for both stores, with Apache Kafka's paths and JSON.
 
-Reading also leaves watches; a watch that fires becomes one `ClusterEvent`, and then the owner reads
-again. Writes reserved for the controller are in `controller_writes.py`.
+Reads also leave watches. A watch that fires becomes one `ClusterEvent`, upon which the owner reads again. Writes
+reserved for the controller are in `controller_writes.py`.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ logger = logging.getLogger(__name__)
 #: Notifications of config changes older than this are purged. Source:
 #: ZkNodeChangeNotificationListener.
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
-#: Between the end of a session and the next try with a new one.
+#: The wait between the end of a session and the next attempt with a new one.
 NEW_SESSION_WAIT_S = 0.05
-#: A turn of the loop looks at so many configs, or notifications that they have changed.
+#: The number of configs, or of notifications of changed configs, that are processed in a turn of the loop.
 NODES_AT_ONCE = 1000
-#: Makes an entity's new config of the current one.
+#: Makes an entity's new config from the current one.
 ConfigChange: TypeAlias = Callable[
     [Mapping[str, str]], Mapping[str, str] | Awaitable[Mapping[str, str]]
 ]
-#: How much longer than its session a dead broker's node is waited for.
+#: How much longer than its session to wait for the end of a dead broker's node.
 SESSION_GRACE_MS = 2000
 
 #: The types of entities with configs: the nodes below /config. Apache Kafka has no groups there.
 CONFIG_TYPES = ("topics", "brokers", "clients", "ips", "users", "client-metrics", "groups")
-#: Those of which a node without configs is removed.
+#: The types whose nodes are removed when they have no configs.
 REMOVED_WHEN_EMPTY = ("clients", "ips", "users", "client-metrics", "groups")
 
 
@@ -69,10 +69,10 @@ class BrokerIdInUse(Exception):
 
 
 def random_id() -> bytes:
-    """16 random bytes whose text does not begin with a dash, as an option of a tool would."""
+    """16 random bytes whose text does not begin with a dash, which tools would take for an option."""
     while True:
         made = bytearray(os.urandom(16))
-        made[6] = made[6] & 0x0F | 0x40  # a version 4 UUID, as Kafka's Uuid.randomUuid makes
+        made[6] = made[6] & 0x0F | 0x40  # a version 4 UUID, like those of Kafka's Uuid.randomUuid
         made[8] = made[8] & 0x3F | 0x80
         if made[0] >> 2 != 0x3E:
             return bytes(made)
@@ -116,7 +116,7 @@ class Cluster:
             self._emit(ClusterEvent(Change.SESSION_EXPIRED))
 
     async def renew_session(self) -> None:
-        """Adopt the session after an expired one; nothing may act for the old one any more."""
+        """Adopt the session after an expired one; all work of the old session must have ended."""
         await self.store.connected()
         self.store.adopt_session()
         self._my_sessions.add(self.store.session_id)
@@ -136,7 +136,7 @@ class Cluster:
         self._fired(event, Change.TOPICS)
 
     def _topic_fired(self, event: WatchEvent) -> None:
-        if event.kind is not EventKind.DELETED:  # the watch on the parent reports this
+        if event.kind is not EventKind.DELETED:  # the watch on the parent reports it
             self._fired(event, Change.ASSIGNMENT, event.path[len(paths.TOPICS) + 1 :])
 
     def _deletions_fired(self, event: WatchEvent) -> None:
@@ -163,7 +163,7 @@ class Cluster:
                     await commit(self.store, missing)
                 return
             except NodeExists:
-                continue  # another broker starts at the same time
+                continue  # another broker is starting at the same time
 
     async def cluster_id(self, preferred: str | None = None) -> str:
         """Read the cluster's id; the first broker writes it: `preferred`, or a random one."""
@@ -183,20 +183,20 @@ class Cluster:
             return made
 
     async def next_broker_id(self, reserved_max: int = 1000) -> int:
-        """Generate a broker id that was never given before, above `reserved.broker.max.id`."""
+        """Generate a broker id that has never been used, above `reserved.broker.max.id`."""
         while True:
             try:
                 stat = await self.store.set(paths.BROKER_SEQUENCE, b"")
             except ConnectionLost:
-                await self.store.connected()  # a number that is never used does no harm
+                await self.store.connected()  # an unused number is harmless
             else:
                 return stat.version + reserved_max
 
     async def register_broker(self, broker: BrokerRegistration) -> int:
         """Register this broker and return its epoch, the czxid of its node.
 
-        The node of a broker that was killed stays until its session times out; this waits for that.
-        Errors: BrokerIdInUse if it is still there afterwards.
+        The node of a broker that was killed stays until its session times out; this function waits for that.
+        Errors: BrokerIdInUse if the node is still there afterwards.
         """
         path = paths.broker_path(broker.id)
         data = paths.encode_broker(broker, self._clock.now_ms())
@@ -282,10 +282,10 @@ class Cluster:
             pass
 
     async def depose_controller(self, broker_id: int) -> bool:
-        """Remove another broker as controller, so that one is elected; False if it no longer is.
+        """Remove another broker as controller, to cause an election; False if it no longer is controller.
 
-        Removing the node is also how administrators force an election; the old controller steps
-        down if it is alive, and the next epoch fences its writes.
+        Administrators also force an election by removing the node. The old controller, if alive, steps down, and the
+        next epoch fences its writes.
         """
         try:
             _, fence = await self.store.get(paths.CONTROLLER_EPOCH)
@@ -300,17 +300,17 @@ class Cluster:
         return True
 
     def as_controller(self, controller: ControllerEpoch) -> ControllerWrites:
-        """The writes of a controller, refused once another is elected."""
+        """The writes of a controller, which are refused once another is elected."""
         return ControllerWrites(self.store, controller)
 
     # Reading
 
     async def load(self) -> ClusterState:
-        """Read everything, leaving watches on everything first."""
+        """Read everything, after leaving watches on everything."""
         return await self.load_topics(await self.load_settings())
 
     async def load_settings(self) -> ClusterState:
-        """Read what every broker reads for itself: configs, features, and who is controller."""
+        """Read the state that every broker reads for itself: configs, features, and the controller's id."""
         state = ClusterState()
         state.controller_id = await self.controller_id()
         state.config_change = max(await self.config_changes(), default=-1)
@@ -319,7 +319,7 @@ class Cluster:
         return state
 
     async def load_topics(self, state: ClusterState) -> ClusterState:
-        """Read what only the controller reads: brokers, topics and their states, into `state`."""
+        """Read the state that only the controller reads into `state`: brokers, topics and partition states."""
         state.brokers = await self.brokers()
         state.deletions = await self.deletions()
         state.topics = await self.topics(await self.topic_names())
@@ -346,7 +346,7 @@ class Cluster:
         }
 
     async def registrations(self, broker_ids: Iterable[int]) -> dict[int, BrokerRegistration]:
-        """Those of these brokers that are live; not watched."""
+        """The live ones among these brokers; not watched."""
         ids = list(broker_ids)
         nodes = await self.store.get_many([paths.broker_path(broker_id) for broker_id in ids])
         return {
@@ -360,7 +360,7 @@ class Cluster:
         return await self.store.children(paths.TOPICS, self._topics_fired)
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicAssignment]:
-        """The assignments of those of these topics that exist; each is watched."""
+        """The assignments of the topics that exist; each is watched."""
         listed = list(names)
         nodes = await self.store.get_many(
             [paths.topic_path(name) for name in listed], self._topic_fired
@@ -374,7 +374,7 @@ class Cluster:
     async def states(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """The states of those of these partitions that have one."""
+        """The states of the partitions that have one."""
         listed = list(partitions)
         nodes = await self.store.get_many([paths.state_path(*tp) for tp in listed])
         return {
@@ -410,7 +410,7 @@ class Cluster:
     async def configs(
         self, entities: Iterable[tuple[str, str]]
     ) -> dict[tuple[str, str], dict[str, str]]:
-        """The configs of those of these entities that have one."""
+        """The configs of the entities that have one."""
         listed = list(entities)
         found: dict[tuple[str, str], dict[str, str]] = {}
         for first in range(0, len(listed), NODES_AT_ONCE):
@@ -434,7 +434,7 @@ class Cluster:
         return changes
 
     async def changed_entities(self, changes: Sequence[str]) -> list[tuple[str, str]]:
-        """The entities that these notifications name; already purged ones are skipped."""
+        """The entities that these notifications name; purged notifications are skipped."""
         entities: dict[tuple[str, str], None] = {}
         for first in range(0, len(changes), NODES_AT_ONCE):
             nodes = await self.store.get_many(changes[first : first + NODES_AT_ONCE])
@@ -445,10 +445,10 @@ class Cluster:
         return list(entities)
 
     async def request_deletion(self, topic: str) -> None:
-        """Ask the controller to delete a topic. Errors: NodeExists if it was asked already."""
+        """Request the controller to delete a topic. Errors: NodeExists if that was already requested."""
         await commit(self.store, [Create(paths.delete_topic_path(topic))])
 
-    # Configs and producer ids, by any broker
+    # Configs and producer ids, for any broker
 
     async def alter_config(
         self,
@@ -456,10 +456,10 @@ class Cluster:
         name: str,
         change: ConfigChange,
     ) -> dict[str, str]:
-        """Replace an entity's config by the result of `change`, and notify every broker.
+        """Replace an entity's config with the result of `change`, and notify every broker.
 
-        `change` is called again if another writer was faster. An empty config of a user, client,
-        subscription or group removes its node, as in Apache Kafka. Returns the new config.
+        `change` is called again if another writer was faster. An empty config of a user, client, subscription or group
+        removes its node, as in Apache Kafka. Returns the new config.
         """
         path = paths.config_path(entity_type, name)
         notify = Create(
@@ -491,7 +491,7 @@ class Cluster:
                     raise
 
     async def purge_config_changes(self, changes: Iterable[str]) -> None:
-        """Delete those of these notifications, oldest first, that every broker has had time to see."""
+        """Delete those of the notifications, oldest first, that every broker has had time to see."""
         oldest_ms = self._clock.now_ms() - CHANGE_EXPIRATION_MS
         for path in changes:
             stat = await self.store.exists(path)
@@ -515,7 +515,7 @@ class Cluster:
             except BadVersion:
                 continue
             except SessionExpired:
-                # A block that was reserved all the same is lost, and the next one is taken with the new session.
+                # A block that was reserved nevertheless is lost, and the next one is taken in the new session.
                 await asyncio.sleep(NEW_SESSION_WAIT_S)
 
     # Helpers

@@ -1,4 +1,4 @@
-"""What the store knows of the cluster, as values."""
+"""The store's content about the cluster, as values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .paths import FinalizedFeatures, LeaderAndIsr, TopicAssignment
 
 
 class ClusterState:
-    """The store's content, read in one pass but not at one instant; so watches are left first.
+    """The store's content, read in one pass but not at one instant; therefore watches are left first.
 
     Shape: `configs` by (entity type, name); `config_change` is the latest notification's number.
     """

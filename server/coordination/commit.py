@@ -1,9 +1,8 @@
 """Writes with an unknown outcome: read the nodes and compare.
 
-If the connection breaks after a transaction was sent, it is unknown whether it was applied. A
-transaction is atomic: if every node it names is as it would have left it, it was applied. If not,
-it is sent again, and the store's answer is valid (if somebody else has created a node, that is
-NodeExists as usual).
+If the connection breaks after a transaction was sent, it is unknown whether it was applied. A transaction is atomic: if
+all its nodes are in the state after the transaction, it was applied. If not, it is sent again, and the store's answer
+is valid (NodeExists, as usual, if another client has created a node).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .store import (
 
 
 class Left(NamedTuple):
-    """How a transaction leaves a node; None is "not known from the transaction"."""
+    """The state of a node after a transaction; None for values that the transaction does not determine."""
 
     there: bool
     data: bytes | None = None
@@ -35,10 +34,10 @@ class Left(NamedTuple):
 
 
 async def commit(store: Store, ops: Sequence[Op]) -> list[OpResult]:
-    """Run a multi, repeating it after each lost connection unless it turns out to be applied.
+    """Run a multi, and repeat it after each lost connection unless it turns out to be applied.
 
-    Shape: results as from `Store.multi`; the path of a sequential node is only its prefix if the
-    answer was lost. Errors: those of `Store.multi` without ConnectionLost.
+    Shape: results as from `Store.multi`; the path of a sequential node is only its prefix if the answer was lost.
+    Errors: those of `Store.multi` without ConnectionLost.
     """
     while True:
         try:
@@ -51,7 +50,7 @@ async def commit(store: Store, ops: Sequence[Op]) -> list[OpResult]:
 
 
 def leaves(ops: Sequence[Op]) -> dict[str, Left]:
-    """The nodes that a transaction changes, as they are afterwards."""
+    """The nodes that a transaction changes, in their state after it."""
     after: dict[str, Left] = {}
     for op in ops:
         if isinstance(op, Create):
@@ -74,7 +73,7 @@ def leaves(ops: Sequence[Op]) -> dict[str, Left]:
 
 
 async def was_applied(store: Store, ops: Sequence[Op]) -> list[OpResult] | None:
-    """The results of a transaction if every node is as it leaves it, else None."""
+    """The results of a transaction if every node is in the state after it, else None."""
     expected = leaves(ops)
     if not expected:
         return None
@@ -98,7 +97,7 @@ async def was_applied(store: Store, ops: Sequence[Op]) -> list[OpResult] | None:
 
 
 def result_of(op: Op, found: dict[str, tuple[bytes | None, Stat] | None]) -> OpResult:
-    """What the multi would have returned for one op."""
+    """The result of the multi for one op."""
     if isinstance(op, Create):
         return op.path
     if isinstance(op, Check | Delete):

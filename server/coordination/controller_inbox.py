@@ -1,11 +1,10 @@
-"""What brokers and tools write into the tree for the controller.
+"""Requests of brokers and tools to the controller, written into the tree.
 
-Brokers write sequential notifications: of in-sync replicas they changed themselves (inter-broker
-protocols before 2.7), and of log directories that failed. Tools write one node with a list of
-partitions: a reassignment, or preferred leaders to be elected. The controller reads, acts, and
-removes them.
-Source: ZkData.scala (IsrChangeNotificationSequenceZNode, LogDirEventNotificationSequenceZNode,
-ReassignPartitionsZNode, PreferredReplicaElectionZNode).
+Brokers write sequential notifications: for in-sync replicas that they changed themselves (inter-broker protocols before
+2.7), and for log directories that failed. Tools write one node with a list of partitions: a reassignment, or preferred
+leaders to be elected. The controller reads the nodes, acts, and removes them.
+Source: ZkData.scala (IsrChangeNotificationSequenceZNode, LogDirEventNotificationSequenceZNode, ReassignPartitionsZNode,
+PreferredReplicaElectionZNode).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOG_DIR_FAILURE = 1
 
 
 class ControllerInbox:
-    """Reads the notifications and requests, leaving a watch each time."""
+    """Reads the notifications and requests, and leaves a watch each time."""
 
     def __init__(self, store: Store, emit: Callable[[ClusterEvent], None]) -> None:
         self._store = store
@@ -86,7 +85,7 @@ class ControllerInbox:
         return [f"{parent}/{name}" for name in sorted(names)]
 
     async def announce_log_dir_failure(self, broker_id: int) -> None:
-        """Tell the controller that a log directory of this broker failed."""
+        """Inform the controller that a log directory of this broker failed."""
         node = encode_log_dir_event(broker_id)
         await commit(
             self._store, [Create(f"{LOG_DIR_EVENTS}/log_dir_event_", node, sequential=True)]
@@ -98,7 +97,7 @@ class ControllerInbox:
         return None if data is None else decode_reassignments(data)
 
     async def preferred_elections(self) -> set[TopicPartition] | None:
-        """The partitions whose preferred leaders a tool wants elected; None without a request."""
+        """The partitions whose preferred leaders a tool requests; None without a request."""
         data = await self._wish(PREFERRED_ELECTION, self._election_fired)
         return None if data is None else set(decode_partitions(data, PREFERRED_ELECTION))
 

@@ -1,7 +1,7 @@
 """Writes reserved for the controller: topics, partition states, features.
 
-Every transaction begins with `Check(/controller_epoch)`, so that it is refused when another
-controller was elected since. Source: KafkaZkClient, "Controller epoch check".
+Every transaction begins with `Check(/controller_epoch)`, so that it is refused if another controller has been elected.
+Source: KafkaZkClient, "Controller epoch check".
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .store import (
     Store,
 )
 
-#: Bytes of one transaction; ZooKeeper's `jute.maxbuffer` is 1 MiB by default.
+#: The size limit of one transaction in bytes; ZooKeeper's `jute.maxbuffer` is 1 MiB by default.
 MULTI_BYTES = 400_000
-#: The approximate size of an op besides its path and data.
+#: The approximate size of an op without its path and data.
 OP_BYTES = 60
 
 
 class NotController(Exception):
-    """This broker is not, or no longer, the controller."""
+    """This broker is not the controller, or no longer is."""
 
 
 class ControllerEpoch(NamedTuple):
@@ -46,7 +46,7 @@ class ControllerEpoch(NamedTuple):
 
 
 class ControllerWrites:
-    """The writes of one controller in one epoch. Errors of each: NotController when it is over."""
+    """The writes of one controller in one epoch. Errors of each: NotController after the epoch."""
 
     def __init__(self, store: Store, controller: ControllerEpoch) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class ControllerWrites:
             raise
 
     async def confirm(self) -> None:
-        """Return if no other controller was elected until now, as the store's own order has it."""
+        """Return if no other controller has been elected so far, according to the store's order."""
         await self._fenced([])
 
     async def create_topic(
@@ -74,14 +74,13 @@ class ControllerWrites:
     ) -> dict[int, LeaderAndIsr]:
         """Write a new topic with its config and the state of each partition.
 
-        Shape: one transaction, or several for thousands of partitions; the first one creates the
-        topic. Returns the states with their partition epochs. Errors: NodeExists if the topic
-        exists.
+        Shape: one transaction, or several for thousands of partitions; the first one creates the topic. Returns the
+        states with their partition epochs. Errors: NodeExists if the topic exists.
         """
         config = Create(paths.config_path("topics", topic.name), paths.encode_config(topic.configs))
         node = paths.encode_topic(TopicAssignment(topic.topic_id, topic.partitions))
         first: list[Op] = [
-            config,  # before the topic, since readers of the topic look for its config
+            config,  # before the topic, as its readers look for it
             Create(paths.topic_path(topic.name), node),
             Create(paths.partitions_path(topic.name)),
         ]
@@ -91,7 +90,7 @@ class ControllerWrites:
         except NodeExists as error:
             if error.index != 0:
                 raise
-            # A config left behind by a deleted topic.
+            # A deleted topic left its config behind.
             chunks[0][0] = SetData(config.path, config.data)
             await self._fenced(chunks[0])
         await asyncio.gather(*(self._fenced(ops) for ops in chunks[1:]))
@@ -147,9 +146,9 @@ class ControllerWrites:
             usual += [paths.config_path("topics", topic), paths.delete_topic_path(topic)]
             await self._delete_all(usual)
         except (NoNode, NotEmpty, ValueError):
-            # The topic's nodes are not as usual: find out which ones exist.
+            # The topic's nodes are not as usual; find out which ones exist.
             nodes = await self._tree_below(paths.topic_path(topic))
-            nodes.reverse()  # the deepest first
+            nodes.reverse()  # deepest first
             for path in (paths.config_path("topics", topic), paths.delete_topic_path(topic)):
                 if await self._store.exists(path) is not None:
                     nodes.append(path)
@@ -171,7 +170,7 @@ class ControllerWrites:
         await asyncio.gather(*(remove(path) for path in nodes))
 
     async def replace_node(self, path: str, data: bytes) -> None:
-        """Set the data of an existing node; a deleted one is not created again."""
+        """Set the data of an existing node; a deleted node is not created again."""
         try:
             await self._fenced([SetData(path, data)])
         except NoNode:
@@ -182,7 +181,7 @@ class ControllerWrites:
             await self._fenced(chunk)
 
     async def set_features(self, features: FinalizedFeatures) -> FinalizedFeatures:
-        """Write the finalized features; with `features.epoch` -1 the node is created.
+        """Write the finalized features; with `features.epoch` -1, the node is created.
 
         Errors: NodeExists, BadVersion.
         """
@@ -194,7 +193,7 @@ class ControllerWrites:
         return features._replace(epoch=stat_of(made[0]).version)
 
     async def _tree_below(self, path: str) -> list[str]:
-        """A node and all below it, parents first."""
+        """A node and all its descendants, parents first."""
         found = [path] if await self._store.exists(path) is not None else []
         for parent in found:  # the list grows during the loop
             found += [f"{parent}/{name}" for name in await self._store.children(parent)]
@@ -210,7 +209,7 @@ def new_partition(topic: str, partition: int, state: LeaderAndIsr) -> list[Op]:
 
 
 def in_chunks(first: list[Op], groups: Iterable[list[Op]]) -> list[list[Op]]:
-    """Combine groups of ops that belong together into transactions that the stores accept."""
+    """Combine groups of ops that belong together into transactions within the stores' limits."""
     chunks = [first]
     size = sum(map(op_size, first))
     for group in groups:

@@ -1,14 +1,12 @@
-"""The embedded store: the node tree in memory, its lasting part in one file (`node_file.py`).
+"""The embedded store: the node tree in memory, its persistent part in one file (`node_file.py`).
 
-Transactions are numbered `generation << 32 | count`: a number is never used again, although those
-of ephemeral nodes are not stored. The ephemeral nodes of an `EmbeddedStore` are never in the file;
-those of the sessions that `zookeeper_server` keeps are, and a program that opens the tree without
-keeping the sessions deletes them.
+Transactions are numbered `generation << 32 | count`: a number is never used again, although the transactions of
+ephemeral nodes are not stored. The ephemeral nodes of an `EmbeddedStore` are never in the file. Those of the sessions
+of `zookeeper_server` are in the file, and a program that opens the tree without these sessions deletes them.
 
-A write is applied to the tree at once and handed to the file's thread in groups: during one commit
-the next writes are collected. The call returns, and watches fire, when the commit is done. A read
-returns when the writes it may have seen are durable. If the file fails, the tree is ahead of it and
-the store refuses everything from then on.
+A write is applied to the tree immediately and passed to the file's thread in groups: during one commit, the next writes
+are collected. The call returns, and watches fire, when the commit is done. A read returns when all writes that it may
+have seen are durable. If the file fails, the tree is ahead of the file, and the store refuses everything from then on.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from .tree import Applied, NodeTree, delete_ops
 if TYPE_CHECKING:
     from ..clock import Clock
 
-#: Called when a commit is done, or with the reason why it failed.
+#: Called when a commit is done, or with the reason for its failure.
 AfterCommit: TypeAlias = Callable[[StoreClosed | None], None]
 
 
@@ -73,7 +71,7 @@ class Group:
 
 
 class WatchKey(NamedTuple):
-    """A watch of one session; leaving the same one twice is the same as once."""
+    """A watch of one session; leaving the same watch twice counts once."""
 
     session: EmbeddedStore
     watch: Watch
@@ -96,9 +94,9 @@ class EmbeddedTree:
         self._data_watches: dict[str, dict[WatchKey, None]] = {}
         self._child_watches: dict[str, dict[WatchKey, None]] = {}
         self._failure: StoreClosed | None = None
-        #: Called with the reason when the file has failed; then nothing can be read or written.
+        #: Called with the reason when the file has failed; afterwards nothing can be read or written.
         self.on_failure: Callable[[StoreClosed], None] | None = None
-        #: Called with what an `EmbeddedStore` applied, before it is durable.
+        #: Called with the changes of an `EmbeddedStore` before they are durable.
         self.observer: Callable[[Applied], None] | None = None
         self._next_session = (tree.zxid >> 32) << 32
 
@@ -106,7 +104,7 @@ class EmbeddedTree:
     async def open(
         cls, path: Path | None, clock: Clock, *, keep_sessions: bool = False
     ) -> EmbeddedTree:
-        """Open the store file, creating it if it is missing. Errors: StoreClosed (in use, damaged).
+        """Open the store file, and create it if it is missing. Errors: StoreClosed (in use, damaged).
 
         Stored sessions end, with their ephemeral nodes, unless the caller takes them over.
         """
@@ -131,14 +129,14 @@ class EmbeddedTree:
         return EmbeddedStore(self, timeout_ms)
 
     def next_session_id(self) -> int:
-        """A session id that was never used before, even across restarts."""
+        """A session id that has never been used, even before a restart."""
         self._next_session += 1
         return self._next_session
 
     def check(self) -> None:
         """Raise if the store is closed or its file failed. Errors: StoreClosed."""
         if self._failure is not None:
-            # A new object each time: every raise of the same one would add to its traceback.
+            # A new object each time, since every raise of the same object would add to its traceback.
             raise StoreClosed(message=str(self._failure))
 
     # Watches
@@ -164,7 +162,7 @@ class EmbeddedTree:
         return list(fired.values())
 
     def drop_watches(self, session: EmbeddedStore) -> list[tuple[Watch, WatchEvent]]:
-        """Remove all watches of a session and return them, as fired by its end."""
+        """Remove all watches of a session and return them as events of its end."""
         fired: dict[tuple[Watch, str], tuple[Watch, WatchEvent]] = {}
         for table in (self._data_watches, self._child_watches):
             for path in list(table):
@@ -191,7 +189,7 @@ class EmbeddedTree:
         if self._gathering is None:
             self._gathering = Group()
             if self._writing is None:
-                # On the next turn of the loop: writes of other tasks in this turn join the commit.
+                # On the next turn of the loop, so that writes of other tasks in this turn join the commit.
                 self._loop.call_soon(self._flush)
         group = self._gathering
         group.touched |= applied.touched
@@ -254,7 +252,7 @@ class EmbeddedTree:
             self.on_failure(failure)
 
     async def close(self) -> None:
-        """Commit what is pending and close the file."""
+        """Commit pending changes and close the file."""
         if self._failure is None:
             await self.settled()
             self._failure = StoreClosed(message="the store is closed")
@@ -293,7 +291,7 @@ class EmbeddedStore:
 
     @property
     def tree(self) -> NodeTree:
-        """All nodes, those of other sessions too."""
+        """All nodes, including those of other sessions."""
         return self._tree
 
     @property
@@ -306,7 +304,7 @@ class EmbeddedStore:
 
     @property
     def refused_logins(self) -> int:
-        """There are none."""
+        """Always 0."""
         return 0
 
     def on_session(self, callback: Callable[[SessionState], None]) -> None:
@@ -319,7 +317,7 @@ class EmbeddedStore:
         self._check_open()
 
     async def expire(self) -> None:
-        """End the session as a server does that hears nothing from it; for tests."""
+        """End the session as a server does after a silent timeout; for tests."""
         old = self._session_id
         self._session_id = self._shared.next_session_id()
         self._fenced = True
@@ -407,7 +405,7 @@ class EmbeddedStore:
         try:
             await self._delete_owned(self._session_id)
         except StoreError:
-            pass  # the file failed: ephemeral nodes are gone with the process anyway
+            pass  # the file failed; ephemeral nodes end with the process anyway
 
     async def _delete_owned(self, session_id: int) -> None:
         owned = self._tree.owned_by(session_id)

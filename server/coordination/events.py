@@ -1,4 +1,4 @@
-"""Events of the cluster. Each one says only "read this again"."""
+"""Events of the cluster. Each one only means "read this again"."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 class Change(Enum):
     """What has to be read again."""
 
-    #: A broker came or went, or changed its registration.
+    #: A broker started, stopped, or changed its registration.
     BROKERS = "brokers"
-    #: A topic came or went.
+    #: A topic was created or removed.
     TOPICS = "topics"
     #: A topic's node was set: partitions were added or replicas reassigned.
     ASSIGNMENT = "assignment"
-    #: A topic's deletion was requested, or is done.
+    #: A topic's deletion was requested, or is complete.
     DELETIONS = "deletions"
     #: Brokers of an older inter-broker protocol changed in-sync replicas themselves.
     ISR_CHANGES = "in-sync replicas"
@@ -27,11 +27,11 @@ class Change(Enum):
     PREFERRED_ELECTION = "preferred election"
     #: There is a new notification of a changed config.
     CONFIG = "config"
-    #: The controller's node came, went, or was set.
+    #: The controller's node was created, removed, or set.
     CONTROLLER = "controller"
-    #: The connection was lost and with it every watch: read everything again.
+    #: The connection was lost, and every watch with it; read everything again.
     RECONNECTED = "reconnected"
-    #: The session is over: this broker's node is gone and another may be controller.
+    #: The session has ended: this broker's node is gone and another broker may be controller.
     SESSION_EXPIRED = "session expired"
 
 

@@ -1,7 +1,7 @@
-"""What the records of a KRaft cluster's metadata say, put together; pure.
+"""The combined state of the records of a KRaft cluster's metadata; pure.
 
-The same records make the same image wherever they are read, so it is built from a copy of a directory just as a
-broker of that cluster builds it. Source: MetadataDelta and the `replay` methods of the controller (4.3).
+The same records produce the same image wherever they are read, so it is built from a copy of a directory in the same
+way as by a broker of that cluster. Source: MetadataDelta and the `replay` methods of the controller (4.3).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class QuotaPart(NamedTuple):
 class KraftImage:
     """A cluster's metadata.
 
-    Shape: `topics` and `partitions` by topic id; `partitions` have the state of each partition; `configs` by the
-    number of the resource's type and its name; `quotas` by entity; `others` counts records that are not known.
+    Shape: `topics` and `partitions` by topic id; `partitions` have the state of each partition; `configs` by the number
+    of the resource's type and its name; `quotas` by entity; `others` counts unknown records.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class KraftImage:
         self._transaction: list[Any] | None = None
 
     def apply(self, record: Any) -> None:
-        """Take a record. Those of a metadata transaction count when it has ended.
+        """Apply a record. Records of a metadata transaction count once the transaction has ended.
 
         Errors: KeyError for a change of something that does not exist.
         """
@@ -155,7 +155,7 @@ class KraftImage:
         self.controllers[record.controller_id] = record
 
     def _nothing(self, record: Any) -> None:
-        """What does not outlive the process that wrote it, or says nothing."""
+        """For records that do not outlive the process that wrote them, or have no content."""
 
     # Security
 

@@ -1,6 +1,6 @@
 """The metadata of a KRaft cluster as nodes of a coordination store; pure.
 
-What a store has no place for is named, one line for each kind.
+Metadata that a store cannot hold is listed, one line for each kind.
 Source: ZkMigrationClient (3.9), which writes the same nodes while a cluster moves from ZooKeeper to KRaft.
 """
 
@@ -32,7 +32,7 @@ from .kraft_image import BROKER, CLIENT_METRICS, GROUP, TOPIC, KraftImage, Quota
 
 #: The numbers of the mechanisms. Source: org.apache.kafka.clients.admin.ScramMechanism.
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-#: Names that a line has at most.
+#: The maximum number of names in a line.
 SHOWN = 8
 
 _TOPIC_KEYS = {key.name: key for key in TOPIC_KEYS}
@@ -40,14 +40,14 @@ _TOPIC_KEYS = {key.name: key for key in TOPIC_KEYS}
 
 @dataclass
 class Converted:
-    """Nodes by path, what the image has and the nodes do not, and what may be unexpected of the rest."""
+    """Nodes by path, the metadata without nodes, and notes about differences in the rest."""
 
     nodes: dict[str, bytes | None] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def leave_out(self, what: str, names: Iterable[str]) -> None:
-        """Name things of one kind that no node stands for, if there are any."""
+        """List items of one kind that have no nodes, if there are any."""
         listed = sorted(set(names))
         if listed:
             more = f", and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
@@ -144,7 +144,7 @@ def _directories(image: KraftImage, converted: Converted) -> None:
 
 
 def in_sync(state: PartitionRecord) -> tuple[int, ...]:
-    """The replicas that may lead: in-sync ones, else those that have every committed record, else the last leader.
+    """The replicas that may lead: in-sync replicas, else those with every committed record, else the last leader.
 
     Source: PartitionChangeBuilder.electAnyLeader; KIP-966.
     """
@@ -249,7 +249,7 @@ def _quota_node(entity: tuple[QuotaPart, ...]) -> tuple[str, str] | None:
 
 
 def _number(value: float) -> str:
-    """A quota as it is stored: rates of bytes are whole numbers."""
+    """A quota in its stored form; rates of bytes are whole numbers."""
     return str(int(value)) if isfinite(value) and value == int(value) else repr(value)
 
 
@@ -308,7 +308,7 @@ def _tokens(image: KraftImage, converted: Converted) -> None:
 
 
 def counted(image: KraftImage) -> Mapping[str, int]:
-    """How many things of each kind an image has."""
+    """The number of items of each kind in an image."""
     return {
         "topics": len(image.topics),
         "partitions": sum(map(len, image.partitions.values())),

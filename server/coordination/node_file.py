@@ -78,7 +78,7 @@ class Changes(NamedTuple):
 
 
 class NodeFile:
-    """The SQLite file; all calls are made on one thread, which is not the event loop's."""
+    """The SQLite file; all calls are made on one thread other than the event loop's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,7 +98,7 @@ class NodeFile:
             raise StoreClosed(str(self.path), f"cannot open the store ({error})") from error
         self.connection = connection
         try:
-            # Exclusive before the first access: no -shm file, and a second process is refused.
+            # Exclusive before the first access: no -shm file is created, and a second process is refused.
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
@@ -127,9 +127,9 @@ class NodeFile:
         return Stored(generation, nodes, sessions)
 
     def _close_to_others(self) -> None:
-        """Let only the owner read the file, whatever the umask says: it holds the credentials of users.
+        """Let only the owner read the file, regardless of the umask, since it holds the credentials of users.
 
-        SQLite gives the -wal file the permissions of the file beside it, but leaves those of one that is there.
+        SQLite gives a new -wal file the permissions of the database file, but does not change an existing one.
         """
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
         for path in (self.path, Path(f"{self.path}-wal")):
@@ -168,7 +168,7 @@ class NodeFile:
         connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the file; SQLite folds the write-ahead log into it."""
+        """Close the file; SQLite merges the write-ahead log into it."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -200,7 +200,7 @@ def tree_of(stored: Stored) -> NodeTree:
 
 
 def changes_of(tree: NodeTree, paths: Iterable[str], session_ids: Iterable[int]) -> Changes:
-    """The changes that make the file hold these nodes and sessions as the tree does."""
+    """The changes that bring the file's nodes and sessions to the state of the tree."""
     changes = Changes([], [], [], [])
     for path in paths:
         node = tree.nodes.get(path)

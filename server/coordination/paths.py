@@ -1,6 +1,6 @@
 """Apache Kafka's znode paths and their JSON: readers accept every version, writers use the newest.
 
-Readers ignore keys they do not know. Source: zk/ZkData.scala of 3.9; each class names its znode.
+Readers ignore unknown keys. Source: zk/ZkData.scala of 3.9; each class names its znode.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIG_CHANGE_PREFIX = "config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
-#: Created at every broker start if absent, with null data. Source: ZkData.PersistentZkPaths.
+#: Created at every broker start if missing, with null data. Source: ZkData.PersistentZkPaths.
 PERSISTENT_PATHS = (
     "/consumers",
     BROKER_IDS,
@@ -44,7 +44,7 @@ PERSISTENT_PATHS = (
     "/config/brokers",
     "/config/ips",
 )
-#: Queues of notifications: worthless in another store.
+#: Queues of notifications, which have no meaning in another store.
 NOTIFICATION_PATHS = (
     CONFIG_CHANGES,
     "/isr_change_notification",
@@ -83,7 +83,7 @@ def state_path(topic: str, partition: int) -> str:
 
 
 def config_path(entity_type: str, name: str) -> str:
-    """The node with the dynamic config of an entity; users and clients sanitized in `name`."""
+    """The node with the dynamic config of an entity; the names of users and clients are sanitized."""
     return f"{CONFIG}/{entity_type}/{name}"
 
 
@@ -107,14 +107,14 @@ def desanitize(name: str) -> str:
 
 
 def entity_node(name: str) -> str:
-    """The name of the node with the configs of a group or of a subscription to clients' metrics."""
-    if name in (".", ".."):  # these are no names of nodes
+    """The name of the node with the configs of a group or of a subscription to client metrics."""
+    if name in (".", ".."):  # not valid as names of nodes
         return name.replace(".", "%2E")
     return sanitize(name)
 
 
 def dump(document: Mapping[str, Any]) -> bytes:
-    """JSON as Kafka writes it: UTF-8, no blanks."""
+    """JSON in Kafka's form: UTF-8, no blanks."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -130,7 +130,7 @@ def load(data: bytes | None, path: str) -> dict[str, Any]:
 
 
 class MalformedNode(Exception):
-    """The content of a node is not what Kafka would have written."""
+    """The content of a node is not in Kafka's format."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -155,7 +155,7 @@ def decode_cluster_id(data: bytes | None) -> str:
 
 # /brokers/ids/N
 
-#: kwire's own, in addition to Apache Kafka's fields: it reads only those that it knows (BrokerIdZNode.decode).
+#: kwire's own field; Apache Kafka reads only the fields that it knows (BrokerIdZNode.decode).
 CONSOLE = "kwire_console"
 
 
@@ -210,7 +210,7 @@ def format_endpoint(endpoint: Endpoint) -> str:
 
 
 def parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
-    """The reverse; a listener without an entry in the map is named like its protocol."""
+    """The reverse; a listener without an entry in the map has the name of its protocol."""
     listener, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
     return Endpoint(
@@ -225,7 +225,7 @@ def parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
 
 
 class ReplicaAssignment(NamedTuple):
-    """A partition's replicas in order of preference, and what a reassignment adds and removes."""
+    """A partition's replicas in order of preference, and those that a reassignment adds and removes."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -292,7 +292,7 @@ def decode_topic(topic: str, data: bytes | None, version: int = -1) -> TopicAssi
 
 
 class LeaderAndIsr(NamedTuple):
-    """A partition's state; `partition_epoch` is the version of its node, -1 before it has one."""
+    """A partition's state; `partition_epoch` is the version of its node, -1 without a node."""
 
     leader: int
     leader_epoch: int
@@ -303,7 +303,7 @@ class LeaderAndIsr(NamedTuple):
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Version 1; the recovery state is left out when recovered."""
+    """Version 1; the recovery state is omitted if it is "recovered"."""
     document: dict[str, Any] = {
         "version": 1,
         "leader": state.leader,
@@ -406,7 +406,7 @@ def decode_features(data: bytes | None, epoch: int) -> FinalizedFeatures:
 
 
 class ProducerIdBlock(NamedTuple):
-    """Producer ids that one broker may give out, both ends inclusive."""
+    """Producer ids that one broker may assign, both ends inclusive."""
 
     first: int
     last: int
@@ -425,7 +425,7 @@ def encode_producer_id_block(block: ProducerIdBlock, broker_id: int) -> bytes:
 
 
 def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
-    """The last block given out; None if there was none. Errors: MalformedNode."""
+    """The last assigned block; None if there is none. Errors: MalformedNode."""
     if not data:
         return None
     document = load(data, PRODUCER_ID_BLOCK)
@@ -444,7 +444,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes | None, path: str) -> dict[str, str]:
-    """The config of an entity; a node without data is an empty one. Errors: MalformedNode."""
+    """The config of an entity; empty for a node without data. Errors: MalformedNode."""
     if not data:
         return {}
     config = load(data, path).get("config")
@@ -476,7 +476,7 @@ def sequence_of(name: str) -> int:
 
 
 def with_parents(paths: Iterable[str]) -> list[str]:
-    """All these paths and the paths above them, parents first, each once."""
+    """All these paths and their ancestors, parents first, each once."""
     every: dict[str, None] = {}
     for path in paths:
         parts = path.split("/")[1:]

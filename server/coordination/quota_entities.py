@@ -1,6 +1,6 @@
-"""Where the quotas of an entity are stored: below /config/users, /config/clients and /config/ips; pure.
+"""The nodes with an entity's quotas, below /config/users, /config/clients and /config/ips; pure.
 
-Shape: names of users and clients are sanitized, `<default>` stands for all others. Addresses are as they are.
+Shape: names of users and clients are sanitized, `<default>` stands for all others. Addresses are unchanged.
 Source: ZkAdminManager.parseAndSanitizeQuotaEntity, ConfigHandler (3.9).
 """
 
@@ -32,7 +32,7 @@ def node_of(entity: Entity) -> tuple[str, str]:
 
 
 def entity_of(entity_type: str, name: str) -> Entity | None:
-    """The entity whose quotas a config node of users or clients has; None for a path that is of no entity."""
+    """The entity whose quotas a config node of users or clients holds; None for the path of no entity."""
     if entity_type == CLIENTS:
         return None if "/" in name else Entity(None, desanitized(name))
     user, *rest = name.split("/")
@@ -44,7 +44,7 @@ def entity_of(entity_type: str, name: str) -> Entity | None:
 
 
 def sanitized(part: Part) -> str:
-    """A name as it is in paths."""
+    """A name in the form of paths."""
     return DEFAULT_NAME if part is None or part is DEFAULT else paths.sanitize(str(part))
 
 
@@ -54,12 +54,12 @@ def desanitized(name: str) -> Part:
 
 
 def address_name(name: str) -> Part:
-    """The address or host that an `ips` node names."""
+    """The address or host of an `ips` node."""
     return desanitized(name)
 
 
 def address_of(name: str) -> Part:
-    """The address that is meant, in the form in which connections have it; None for a host name."""
+    """The address in the form that connections use; None for a host name."""
     if name == DEFAULT_NAME:
         return DEFAULT
     from ipaddress import ip_address
@@ -73,7 +73,7 @@ def address_of(name: str) -> Part:
 def quota_values(
     node: tuple[str, str], config: Mapping[str, str], keys: Iterable[str]
 ) -> dict[str, float]:
-    """The quotas among the configs of an entity, whose node may hold anything else as well."""
+    """The quotas among the configs of an entity, whose node may also hold other values."""
     values = {}
     for key in keys:
         text = config.get(key)

@@ -1,18 +1,16 @@
 """The node tree that both stores provide, in ZooKeeper's terms.
 
-A node has a path, data (or null), versions and children. An ephemeral node lives as long as the
-session that created it and has no children; a sequential node gets a ten-digit number, which is
-never used again under the same parent. A write is applied completely or not at all, and is durable
-and visible to every session when the call returns. A read sees every write that was answered
-before.
+A node has a path, data (or null), versions and children. An ephemeral node lives as long as the session that created it
+and has no children; a sequential node gets a ten-digit number, which is never used again under the same parent. A write
+is applied completely or not at all, and is durable and visible to every session when the call returns. A read sees
+every write that was answered before it.
 
-Reads leave watches, which fire once, on the event loop, after the change is durable. They say only
-that something changed: read again after each, and never rely on their content. Losing the
-connection or the session fires every watch with `EventKind.SESSION`.
+Reads leave watches, which fire once, on the event loop, after the change is durable. They only say that something
+changed: read again after each, and never rely on their content. Losing the connection or the session fires every watch
+with `EventKind.SESSION`.
 
-Sessions: after `SessionState.EXPIRED` every write is refused with `SessionExpired` until the owner
-of the store has cleaned up and calls `adopt_session`, so that nothing decided in the old session
-can be written in the new one.
+Sessions: after `SessionState.EXPIRED`, every write is refused with `SessionExpired` until the owner of the store has
+cleaned up and calls `adopt_session`, so that no decision of the old session can be written in the new one.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ EMBEDDED_STORE = "coordination.db"
 
 
 class Stat(NamedTuple):
-    """What the store knows about a node besides its data.
+    """The store's metadata of a node.
 
-    Shape: `czxid`, `mzxid` and `pzxid` number the transactions that made the node, last set its data
-    and last changed its children; `version` counts data changes, `cversion` child changes and
-    `aversion` changes of the access control list since creation; `ephemeral_owner` is a session id,
-    or 0. Unit: `data_length` is in bytes. Source: ZooKeeper's Stat.
+    Shape: `czxid`, `mzxid` and `pzxid` number the transactions that created the node, last set its data and last
+    changed its children; `version` counts data changes, `cversion` child changes and `aversion` changes of the access
+    control list since creation; `ephemeral_owner` is a session id, or 0. Unit: `data_length` is in bytes. Source:
+    ZooKeeper's Stat.
     """
 
     czxid: int
@@ -66,7 +64,7 @@ class NodeExists(StoreError):
 
 
 class BadVersion(StoreError):
-    """The node's data version is not the expected one."""
+    """The node's data version differs from the expected one."""
 
 
 class NotEmpty(StoreError):
@@ -78,23 +76,23 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class SessionExpired(StoreError):
-    """The session that this write belongs to is over; nothing was written."""
+    """The session of this write has ended; nothing was written."""
 
 
 class ConnectionLost(StoreError):
-    """The connection broke during a write; whether it was applied is unknown."""
+    """The connection broke during a write; it is unknown whether the write was applied."""
 
 
 class StoreClosed(StoreError):
-    """The store was closed, or cannot be used any more (its file failed)."""
+    """The store was closed, or can no longer be used (its file failed)."""
 
 
 class NotAllowed(StoreError):
-    """The ACL of the node does not allow this to the login of this session."""
+    """The ACL of the node does not allow the operation to this session's login."""
 
 
 class Create(NamedTuple):
-    """Create a node, with a number behind its name if `sequential`; part of a multi."""
+    """Create a node, with a number appended to its name if `sequential`; part of a multi."""
 
     path: str
     data: bytes | None = None
@@ -130,13 +128,13 @@ OpResult: TypeAlias = str | Stat | None
 
 
 class EventKind(Enum):
-    """Why a watch fired."""
+    """The reason that a watch fired."""
 
     CREATED = "created"
     DELETED = "deleted"
     CHANGED = "changed"
     CHILDREN = "children"
-    SESSION = "session"  # connection or session lost: anything may have changed
+    SESSION = "session"  # connection or session lost; anything may have changed
 
 
 class WatchEvent(NamedTuple):
@@ -153,7 +151,7 @@ class SessionState(Enum):
     """The changes of a session."""
 
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # not connected; the session may or may not survive it
+    SUSPENDED = "suspended"  # not connected; the session may survive
     EXPIRED = "expired"
 
 
@@ -172,7 +170,7 @@ class Store(Protocol):
 
     @property
     def refused_logins(self) -> int:
-        """How often the servers have refused this client's login."""
+        """The number of times that the servers have refused this client's login."""
         ...
 
     def on_session(self, callback: Callable[[SessionState], None]) -> None:
@@ -180,7 +178,7 @@ class Store(Protocol):
         ...
 
     def adopt_session(self) -> None:
-        """Accept writes again after an expiry; call it once nothing acts for the old session."""
+        """Accept writes again after an expiry; call it once all work of the old session has ended."""
         ...
 
     async def connected(self) -> None:
@@ -195,10 +193,9 @@ class Store(Protocol):
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> str:
-        """Create a node and return its path, with the number in it if `sequential`.
+        """Create a node and return its path, including the number if `sequential`.
 
-        Errors: NodeExists, NoNode (no parent), NoChildrenForEphemerals, SessionExpired,
-        ConnectionLost.
+        Errors: NodeExists, NoNode (no parent), NoChildrenForEphemerals, SessionExpired, ConnectionLost.
         """
         ...
 
@@ -209,7 +206,7 @@ class Store(Protocol):
     async def get_many(
         self, paths: Sequence[str], watch: Watch | None = None
     ) -> list[tuple[bytes | None, Stat] | None]:
-        """Return what `get` would for each path; None (and no watch) where there is no node."""
+        """Return the results of `get` for all paths; None (and no watch) for missing nodes."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
@@ -234,7 +231,7 @@ class Store(Protocol):
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """Apply all ops in order as one transaction, or none.
 
-        Errors: what the first op that fails would raise, with its `index`.
+        Errors: that of the first op that fails, with its `index`.
         """
         ...
 
@@ -244,11 +241,11 @@ class Store(Protocol):
 
 
 def parent_of(path: str) -> str:
-    """The path one level up; "/" for a node at the top."""
+    """The parent path; "/" for a top-level node."""
     return path[: path.rindex("/")] or "/"
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that the stores would interpret differently. Errors: ValueError."""
+    """Refuse a path that the two stores would interpret differently. Errors: ValueError."""
     if path != "/" and (not path.startswith("/") or path.endswith("/") or "//" in path):
         raise ValueError(f"not a node path: {path!r}")

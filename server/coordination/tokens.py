@@ -1,6 +1,6 @@
-"""Delegation tokens in the coordination store, in Apache Kafka's nodes, so that a mixed cluster agrees on them.
+"""Delegation tokens in the coordination store, in Apache Kafka's nodes, shared with Apache Kafka's brokers.
 
-The HMAC, which a token's password is made of, is not stored: every broker makes it with the secret they share.
+The HMAC, from which a token's password is made, is not stored: every broker computes it with the shared secret.
 Source: DelegationTokensZNode, DelegationTokenInfoZNode (ZkData.scala), DelegationTokenManagerZk of 3.9.
 """
 
@@ -54,7 +54,7 @@ def encode_token(info: TokenInfo) -> bytes:
 
 
 def decode_token(data: bytes | None, path: str) -> TokenInfo:
-    """A token of version 1 to 3; before version 3 the owner has requested it. Errors: MalformedNode."""
+    """A token of version 1 to 3; before version 3, the owner is the requester. Errors: MalformedNode."""
     row: dict[str, Any] = paths.load(data, path)
     try:
         version, token_id = int(row["version"]), str(row["tokenId"])
@@ -75,7 +75,7 @@ def decode_token(data: bytes | None, path: str) -> TokenInfo:
 
 
 def principal_of(sanitized: str) -> str:
-    """A principal in a node, whose name may be empty, as in Apache Kafka. Errors: NotAPrincipal."""
+    """A principal in a node; its name may be empty, as in Apache Kafka. Errors: NotAPrincipal."""
     principal = paths.desanitize(sanitized)
     kind, colon, _ = principal.partition(":")
     if not (kind and colon):
@@ -86,7 +86,7 @@ def principal_of(sanitized: str) -> str:
 class TokenStore(ChangeFollower):
     """Keeps a broker's tokens equal to those in the store, and changes them there.
 
-    A node that cannot be read is logged and left out: nobody can log in with it.
+    A node that cannot be read is logged and skipped: its token cannot be used.
     """
 
     what = "delegation tokens"
@@ -140,7 +140,7 @@ class TokenStore(ChangeFollower):
     async def create(
         self, owner: str, requester: str, renewers: tuple[str, ...], lifetime_ms: int
     ) -> TokenInfo:
-        """Make and store a token."""
+        """Create and store a token."""
         async with self.lock:
             info = self.tokens.created(
                 self._new_id(), owner, requester, renewers, lifetime_ms, self.clock.now_ms()
@@ -164,7 +164,7 @@ class TokenStore(ChangeFollower):
             return ErrorCode.NONE, info.expiry_ms
 
     async def expire(self, hmac: bytes, principal: str, period_ms: int) -> tuple[ErrorCode, int]:
-        """Let a token expire after a period, or remove it; returns as `renew` does."""
+        """Let a token expire after a period, or remove it; returns the same as `renew`."""
         async with self.lock:
             now_ms = self.clock.now_ms()
             try:
@@ -181,7 +181,7 @@ class TokenStore(ChangeFollower):
                 await self._remove(info)
 
     async def _put(self, info: TokenInfo) -> None:
-        """Replace a token; one that another broker has just removed stays removed. Errors: TokenRefused."""
+        """Replace a token; a token that another broker has just removed stays removed. Errors: TokenRefused."""
         data = SetData(token_path(info.token_id), encode_token(info), ANY_VERSION)
         try:
             await commit(self.store, [data, notice(info.token_id)])
@@ -208,7 +208,7 @@ def notice(token_id: str) -> Create:
 async def sweep_regularly(
     store: TokenStore, interval_ms: int, is_controller: Callable[[], bool]
 ) -> None:
-    """Remove expired tokens from time to time, until cancelled; only the controller does.
+    """Remove expired tokens at intervals, until cancelled; only on the controller.
 
     Source: KafkaController, delete-expired-tokens.
     """

@@ -1,11 +1,10 @@
 """Copies a cluster's metadata from one store to another.
 
-The document is a stream of JSON lines: first `{"format":"kwire-coordination","version":1}`, then
-one line for each node, parents first: `path`, `data` (text or null; `base64` instead if it is not
-UTF-8) and `version`. Omitted are ephemeral nodes, queues of notifications (their numbers start
-again in another store, and readers would take them for old ones), and ZooKeeper's own `/zookeeper`.
-A node's version starts again, too, unless it is a number that must not go back (`KEPT_VERSIONS`).
-Access control lists of the nodes are not copied; what is written is open to everybody.
+The document is a stream of JSON lines: first `{"format":"kwire-coordination","version":1}`, then one line for each
+node, parents first: `path`, `data` (text or null; `base64` instead if it is not UTF-8) and `version`. Omitted are
+ephemeral nodes, queues of notifications (their numbers start again in another store, where readers would take them for
+old ones), and ZooKeeper's own `/zookeeper`. A node's version also starts again, unless it must not decrease
+(`KEPT_VERSIONS`). Access control lists of the nodes are not copied; the copy is open to everyone.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ HEADER = json.dumps({"format": FORMAT, "version": VERSION}) + "\n"
 #: Nodes whose version matters: the next generated broker id, the epoch of the features.
 KEPT_VERSIONS = frozenset({paths.BROKER_SEQUENCE, paths.FEATURE})
 SKIPPED = frozenset({"/zookeeper"})
-#: An import with `replace` deletes everything else below these. A tree may be shared with other
-#: programs.
+#: An import with `replace` deletes all other nodes below these paths only, since other programs may share the tree.
 REPLACED = (
     f"{paths.TOPICS}/",
     f"{paths.CONFIG}/",
@@ -36,7 +34,7 @@ REPLACED = (
     "/kafka-acl-extended/",
     "/delegation_token/",
 )
-#: How many nodes are read at once.
+#: The number of nodes that are read at once.
 BATCH = 1000
 
 
@@ -45,9 +43,9 @@ class BadDocument(Exception):
 
 
 async def export_tree(store: Store, write: Callable[[str], object]) -> int:
-    """Pass every lasting node as a line to `write`; returns how many.
+    """Pass every persistent node as a line to `write`; returns the number of nodes.
 
-    The store should be idle: nodes that change meanwhile may be exported in either form.
+    The store should be idle: nodes that change during the export may be exported in either form.
     """
     write(HEADER)
     count = 0
@@ -71,7 +69,7 @@ def line_of(path: str, data: bytes | None, version: int = 0) -> str:
 
 
 async def walk(store: Store) -> AsyncIterator[tuple[str, bytes | None, int]]:
-    """Every lasting node with its data and version, parents first, in a fixed order."""
+    """Every persistent node with its data and version, parents first, in a fixed order."""
     level = ["/"]
     while level:
         below: list[str] = []
@@ -102,13 +100,12 @@ async def children_of(store: Store, path: str) -> list[str]:
 async def import_tree(
     store: Store, lines: Iterable[str], *, replace: bool = False, cluster_id: str | None = None
 ) -> int:
-    """Write the nodes of an export into a store; returns how many.
+    """Write the nodes of an export into a store; returns the number of nodes.
 
-    Shape: only an export of `cluster_id` is accepted. With `replace` the store may already describe
-    topics: its nodes get the export's data, and nodes of topics, settings and access control that
-    are not in the export are deleted at the end, so that an interrupted import can be repeated.
-    Errors: BadDocument, also if brokers are registered in the store or it belongs to another
-    cluster.
+    Shape: only an export of `cluster_id` is accepted. With `replace`, the store may already describe topics: its nodes
+    get the export's data, and nodes of topics, settings and access control that are not in the export are deleted at
+    the end, so that an interrupted import can be repeated.
+    Errors: BadDocument, also if brokers are registered in the store or it belongs to another cluster.
     """
     source = iter(lines)
     header = parse(next(source, ""))
@@ -141,12 +138,12 @@ async def import_tree(
 
 
 async def topics_in(store: Store) -> int:
-    """How many topics a store describes."""
+    """The number of topics that a store describes."""
     return len(await children_of(store, paths.TOPICS))
 
 
 async def delete_others(store: Store, kept: set[str]) -> None:
-    """Delete what belongs to a cluster and is not in the export, children first."""
+    """Delete nodes of the cluster that are not in the export, children first."""
     found = [path async for path, _, _ in walk(store) if path not in kept]
     for path in reversed(found):
         if path.startswith(REPLACED):
@@ -154,7 +151,7 @@ async def delete_others(store: Store, kept: set[str]) -> None:
 
 
 async def refuse_other_cluster(store: Store, data: bytes | None, expected: str | None) -> None:
-    """Prevent two clusters from being mixed. Errors: BadDocument."""
+    """Prevent mixing two clusters. Errors: BadDocument."""
     theirs = paths.decode_cluster_id(data)
     found = (await store.get_many([paths.CLUSTER_ID]))[0]
     if found is not None and paths.decode_cluster_id(found[0]) != theirs:
@@ -165,7 +162,7 @@ async def refuse_other_cluster(store: Store, data: bytes | None, expected: str |
 
 
 async def put(store: Store, path: str, data: bytes | None, version: int) -> None:
-    """Create a node or set its data, and raise its version if that matters."""
+    """Create a node or set its data, and raise its version if the version matters."""
     found = await store.exists(path)
     if found is None:
         if parent_of(path) != "/" and await store.exists(parent_of(path)) is None:

@@ -27,8 +27,8 @@ from .store import (
     parent_of,
 )
 
-#: The `owner` of a container: a node that is removed after the last of its children. Source:
-#: ZooKeeper's EphemeralType.CONTAINER_EPHEMERAL_OWNER.
+#: The `owner` of a container: a node that is removed after its last child. Source: ZooKeeper's
+#: EphemeralType.CONTAINER_EPHEMERAL_OWNER.
 CONTAINER = -(1 << 63)
 
 
@@ -58,14 +58,14 @@ TreeOp: TypeAlias = Op | CreateNode | SetAcl
 
 
 class Session(NamedTuple):
-    """A session that outlives the process: its ephemeral nodes are stored like others."""
+    """A session that outlives the process; its ephemeral nodes are stored like others."""
 
     timeout_ms: int
     password: bytes
 
 
 class Node:
-    """One node. `creates` counts all children ever created below it: the next sequential number."""
+    """One node. `creates` counts all children ever created below it; it is the next sequential number."""
 
     __slots__ = (
         "acl",
@@ -92,12 +92,12 @@ class Node:
         self.version = 0
         self.creates = 0
         self.owner = owner
-        self.children: set[str] | None = None  # most nodes are leaves
+        self.children: set[str] | None = None  # None, since most nodes are leaves
         self.acl: Acl | None = None
         self.aversion = 0
 
     def stat(self) -> Stat:
-        """The node's Stat; creates and deletes both count in `cversion`, as in ZooKeeper."""
+        """The node's Stat; as in ZooKeeper, creates and deletes both count in `cversion`."""
         count = len(self.children) if self.children else 0
         return Stat(
             self.czxid,
@@ -122,10 +122,9 @@ Guard: TypeAlias = Callable[[Node, int, str], None]
 class Applied:
     """The effects of one transaction.
 
-    Shape: `touched` are the nodes whose stored form changed, including deleted ones; `sessions`
-    those that were opened, changed or closed. `stats` has a row for each result: the Stat right
-    after a create, a set or a change of the access control list. `event_acls` has a row for each
-    event.
+    Shape: `touched` are the nodes whose stored form changed, including deleted ones; `sessions` are those that were
+    opened, changed or closed. `stats` has a row for each result: the Stat directly after a create, a set or a change of
+    the access control list. `event_acls` has a row for each event.
     """
 
     __slots__ = ("event_acls", "events", "results", "sessions", "stats", "touched")
@@ -155,7 +154,7 @@ class Applied:
 
 
 class NodeTree:
-    """All nodes by path. A transaction is applied completely, or undone and its error raised."""
+    """All nodes by path. A transaction is applied completely, or is undone and raises its error."""
 
     def __init__(self, zxid: int = 0) -> None:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
@@ -170,11 +169,11 @@ class NodeTree:
         return found
 
     def link(self, path: str, node: Node) -> None:
-        """Put a stored node back; its parent need not exist yet."""
+        """Restore a stored node; its parent need not exist yet."""
         self.nodes[path] = node
 
     def link_children(self) -> None:
-        """Add every node to its parent once all are there. Errors: NoNode for an orphan."""
+        """Add every node to its parent once all are restored. Errors: NoNode for an orphan."""
         for path in self.nodes:
             if path != "/":
                 parent = self.node(parent_of(path))
@@ -183,7 +182,7 @@ class NodeTree:
                 parent.children.add(path[path.rindex("/") + 1 :])
 
     def is_stored(self, node: Node) -> bool:
-        """Whether the node outlives the process: all do, except those of sessions that do not."""
+        """Whether the node outlives the process: all nodes do, except those of sessions that do not."""
         return not node.owner or node.owner == CONTAINER or node.owner in self.sessions
 
     def owned_by(self, owner: int) -> list[str]:
@@ -215,8 +214,8 @@ class NodeTree:
     ) -> Applied:
         """Run one transaction under the session `owner`.
 
-        Shape: an op is taken from `ops` only after the previous ones are applied. Errors: that of
-        the first op that fails, with its index; then nothing is changed.
+        Shape: an op is taken from `ops` only after the previous ones are applied. Errors: that of the first op that
+        fails, with its index; nothing is changed then.
         """
         applied = Applied()
         undo: list[Callable[[], None]] = []
@@ -298,7 +297,7 @@ class NodeTree:
         if stored:
             applied.touched.add(path)
         if stored or op.sequential:
-            # Its count of creates outlives even ephemeral children.
+            # The parent's count of creates outlives even ephemeral children.
             applied.touched.add(parent_path)
         applied.result(path, node.stat())
         applied.event(EventKind.CREATED, path, node)
@@ -397,11 +396,11 @@ class NodeTree:
 
 
 def expect_version(op: SetData | Delete | Check | SetAcl, version: int) -> None:
-    """Refuse an op with another expected version. Errors: BadVersion."""
+    """Refuse an op that expects another version. Errors: BadVersion."""
     if op.version not in (ANY_VERSION, version):
         raise BadVersion(op.path, f"version is {version}, not {op.version}")
 
 
 def delete_ops(paths: Sequence[str]) -> list[Delete]:
-    """Ops that delete these nodes, the deepest first."""
+    """Ops that delete these nodes, deepest first."""
     return [Delete(path) for path in sorted(paths, key=lambda path: (-path.count("/"), path))]

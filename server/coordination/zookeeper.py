@@ -1,12 +1,11 @@
 """The store in a ZooKeeper ensemble, through kazoo.
 
-kazoo runs three threads of its own. Requests enter only by its `*_async` calls, which never block;
-results, watches and session changes leave by `loop.call_soon_threadsafe`. The chroot is put before
-each path here, so that it can be created with the same connection.
+kazoo runs three threads of its own. Requests enter only by its `*_async` calls, which never block; results, watches and
+session changes leave by `loop.call_soon_threadsafe`. This module prepends the chroot to each path, so that it can
+create the chroot with the same connection.
 
-After an expiry kazoo opens a new session by itself. `_fence` makes the check "is this still the
-adopted session" and queueing the write one step with respect to kazoo's own thread, so no write of
-the old session can get into the new one.
+After an expiry, kazoo opens a new session by itself. `_fence` makes the check "is this still the adopted session" and
+the queueing of the write one step with respect to kazoo's thread, so no write of the old session can enter the new one.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Requests in flight from one `get_many`: kazoo wakes its thread with one byte per request through
-#: a socket pair, and a full one would block the loop.
+#: The maximum number of requests in flight from one `get_many`: kazoo wakes its thread with one byte per request
+#: through a socket pair, and a full one would block the loop.
 PIPELINE = 512
-#: The longest pause between attempts to reach a server; Apache Kafka pauses one second.
+#: The longest pause between attempts to reach a server; Apache Kafka's pause is one second.
 RECONNECT_MAX_SECONDS = 1.0
 STOP_SECONDS = 1.0
 
@@ -84,7 +83,7 @@ class ZooKeeperLogin:
     MECHANISM: ClassVar[str] = "DIGEST-MD5"
 
     def sasl_options(self) -> dict[str, str]:
-        """The login, as kazoo wants it."""
+        """The login in kazoo's form."""
         return {"mechanism": self.MECHANISM, "username": self.user, "password": self.password}
 
 
@@ -105,7 +104,7 @@ class Bridge:
         return hash(self.watch)
 
     def __call__(self, event: Any) -> None:
-        # We use our own path: kazoo gives none if the session was lost.
+        # The bridge uses its own path, because kazoo gives none if the session was lost.
         self.store.post(self.watch, WatchEvent(EVENT_KINDS[event.type], self.path))
 
 
@@ -118,9 +117,9 @@ class ZooKeeperStore:
         self._client = client
         self._chroot = chroot
         self._set_acl = set_acl
-        #: With a login, there is a session only when it is accepted; kazoo says so before.
+        #: With a login, there is a session only once it is accepted; kazoo reports one earlier.
         self._logs_in = False
-        #: Why ZooKeeper refused the login, in words; written in kazoo's thread.
+        #: The text of ZooKeeper's refusal of the login; written in kazoo's thread.
         self._refused: str | None = None
         self.refused_logins = 0
         self._timeout_ms = timeout_ms
@@ -149,7 +148,7 @@ class ZooKeeperStore:
     ) -> ZooKeeperStore:
         """Open a session and create the chroot of the connect string if it is missing.
 
-        Shape: with `set_acl`, what is created belongs to this client's login, or its certificate in `tls`.
+        Shape: with `set_acl`, created nodes belong to this client's login, or to its certificate in `tls`.
         Errors: StoreClosed if no server answers within `connection_timeout_ms`, or refuses the login; ValueError.
         """
         from kazoo.client import KazooClient
@@ -240,9 +239,9 @@ class ZooKeeperStore:
             callback(state)
 
     def _survive_refused_logins(self, login: ZooKeeperLogin) -> None:
-        """Have kazoo try again after a refused login: a server that stops ends the connection in the same way.
+        """Make kazoo try again after a refused login, since a stopping server ends the connection in the same way.
 
-        kazoo would close the client for ever, and a broker would not come back when the server does.
+        kazoo would close the client permanently, and a broker would not come back when the server does.
         """
         from kazoo.exceptions import AuthFailedError, ConnectionDropped
 
@@ -273,8 +272,8 @@ class ZooKeeperStore:
             if not waiter.done():
                 waiter.set_exception(StoreClosed(message="the session is closed"))
         self._waiting.clear()
-        # stop() waits for kazoo's threads, which may be inside a connection attempt. Without a session there
-        # is nothing to end, and a server that says nothing is not waited for.
+        # stop() waits for kazoo's threads, which may be in the middle of a connection attempt. Without a session there
+        # is nothing to end, and no need to wait for a server that does not respond.
         stopping = threading.Thread(target=self._stop, name="kazoo-stop", daemon=True)
         stopping.start()
         longest_s = None if self._session_id else STOP_SECONDS
@@ -325,7 +324,7 @@ class ZooKeeperStore:
     async def _get_pipelined(
         self, paths: Sequence[str], watch: Watch | None
     ) -> list[tuple[bytes | None, Stat] | None]:
-        """Read nodes in one batch, waking the loop only once to leave kazoo's thread the processor."""
+        """Read nodes in one batch, and wake the loop only once, to leave the processor to kazoo's thread."""
         from kazoo.exceptions import NoNodeError
 
         await self.connected()
@@ -349,7 +348,7 @@ class ZooKeeperStore:
             elif isinstance(result.exception, NoNodeError):
                 found.append(None)
             else:
-                found.append(await self._get_or_none(path, watch))  # which tries again
+                found.append(await self._get_or_none(path, watch))  # this call tries again
         return found
 
     async def _get_or_none(
@@ -374,7 +373,7 @@ class ZooKeeperStore:
         return names
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        # kazoo's set refuses null data, a transaction with one op does not.
+        # kazoo's set refuses null data; a transaction with one op does not.
         result = (await self.multi([SetData(path, data, version)]))[0]
         assert isinstance(result, Stat)
         return result
@@ -425,13 +424,13 @@ class ZooKeeperStore:
     # To kazoo and back
 
     async def _read(self, start: Callable[[], Any], path: str) -> Any:
-        """Run a read, again after each lost connection, since it changes nothing."""
+        """Run a read, and repeat it after each lost connection, since it changes nothing."""
         while True:
             await self.connected()
             try:
                 return await self._result(start(), path)
             except (store.ConnectionLost, SessionExpired):
-                # Let the loop learn of the lost connection before checking whether there is one.
+                # Let the loop process the lost connection before the check for a connection.
                 await asyncio.sleep(0)
 
     async def _write(self, start: Callable[[], Any], path: str) -> Any:
@@ -457,9 +456,9 @@ class ZooKeeperStore:
             future.set_exception(translate(error, path))
 
     def post(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Make a call on the loop; from any thread, in order, and not once the loop is closed."""
+        """Make a call on the loop, from any thread, in order, unless the loop is closed."""
         self._inbox.append((call, arguments))
-        if self._woken:  # the loop has not started to process the queue: it will find this, too
+        if self._woken:  # the loop has yet to process the queue and will find this call
             return
         self._woken = True
         try:
@@ -516,7 +515,7 @@ def direct_handler(tls: ssl.SSLContext | None = None) -> Any:
             return DirectResult(self)
 
         def select(self, readers: Any, writers: Any, errors: Any, timeout: Any = None) -> Any:
-            # What TLS has decrypted already makes no socket readable.
+            # Bytes that TLS has already decrypted do not make a socket readable.
             ready = [each for each in readers if tls is not None and _has_pending(each)]
             if not ready:
                 return super().select(readers, writers, errors, timeout)
@@ -524,7 +523,7 @@ def direct_handler(tls: ssl.SSLContext | None = None) -> Any:
             return [*found, *(each for each in ready if each not in found)], *others
 
         def create_connection(self, *arguments: Any, **options: Any) -> Any:
-            # kazoo would read certificates from PEM files, at each connection.
+            # kazoo would read certificates from PEM files for each connection.
             sock = super().create_connection(*arguments, **options)
             if tls is None:
                 return sock
@@ -575,7 +574,7 @@ def to_stat(stat: ZnodeStat) -> Stat:
 
 
 def raise_first(answers: Sequence[Any], ops: Sequence[Op]) -> None:
-    """Raise for the op that failed a transaction; the errors of the others only follow from it."""
+    """Raise for the op that failed a transaction; the errors of the others are only consequences."""
     from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 
     for index, (op, answer) in enumerate(zip(ops, answers, strict=True)):
@@ -588,7 +587,7 @@ def raise_first(answers: Sequence[Any], ops: Sequence[Op]) -> None:
 
 
 def translate(error: BaseException, path: str) -> StoreError:
-    """The store's error for one of kazoo's; kazoo's exceptions do not leave this file."""
+    """The store's error for one of kazoo's; kazoo's exceptions do not leave this module."""
     from kazoo import exceptions as kazoo
 
     table: list[tuple[type[BaseException], type[StoreError]]] = [

@@ -1,1 +1,1 @@
-"""The HTTP listener: health, metrics, and whatever else is served to operators. Imported only if it is switched on."""
+"""The HTTP listener: health, metrics, and other pages for operators. Imported only if it is enabled."""

@@ -1,4 +1,4 @@
-"""An ASGI application as a route of the HTTP listener: on the broker's loop, without a server of its own.
+"""An ASGI application as a route of the HTTP listener: on the broker's loop, without its own server.
 
 Source: ASGI 3.0, HTTP and WebSocket protocol 2.4 (a send after the client has disconnected raises OSError).
 """
@@ -18,12 +18,12 @@ Application = Callable[
     Awaitable[None],
 ]
 
-#: The listener adds these itself.
+#: The listener adds these headers.
 OWN_HEADERS = (b"content-type", b"content-length", b"transfer-encoding", b"connection")
 
 
 class Answering:
-    """One request that an application answers, in a task of its own."""
+    """One request that an application answers, in its own task."""
 
     def __init__(self, application: Application, request: HttpRequest) -> None:
         self._request = request
@@ -62,7 +62,7 @@ class Answering:
         raise RuntimeError("the application ended without a complete response")
 
     async def pieces(self, first: bytes) -> AsyncIterator[bytes]:
-        """The body of a response that is not complete yet, beginning with `first`."""
+        """The body of an incomplete response, beginning with `first`."""
         try:
             if first:
                 yield first
@@ -76,7 +76,7 @@ class Answering:
             self.end()
 
     def end(self) -> None:
-        """Let the application go."""
+        """Stop the application."""
         self._gone = True
         self._end.set()
         if not self.task.done():
@@ -103,7 +103,7 @@ def asgi_route(application: Application) -> Route:
                 headers.append((name.decode("latin-1"), value.decode("latin-1")))
         first = body.get("body", b"")
         if body.get("more_body", False) and request.method == "HEAD":
-            answering.end()  # nobody will ask for the rest
+            answering.end()  # nobody will read the rest
         elif body.get("more_body", False):
             return HttpResponse(start["status"], answering.pieces(first), content_type, headers)
         else:
@@ -114,7 +114,7 @@ def asgi_route(application: Application) -> Route:
 
 
 def scope_of(request: HttpRequest) -> Message:
-    """What an application is told of a request."""
+    """The ASGI scope of a request."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},

@@ -1,4 +1,4 @@
-"""One HTTP connection: its bytes through h11, one request at a time, and the response as the client reads it."""
+"""One HTTP connection: its bytes through h11, one request at a time, and the response at the client's pace."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The longest request line and headers together.
+#: The maximum size of the request line and headers together.
 MAX_HEAD_BYTES = 16 * 1024
 MAX_BODY_BYTES = 64 * 1024
 BUFFER_BYTES = 4 * 1024
 #: A response waits for the client while this much of it has not been sent.
 MAX_UNSENT_BYTES = 256 * 1024
 
-#: A request has to be complete in this time, beginning with the connection or the end of the request before.
+#: The time in which a request has to be complete, from the start of the connection or the end of the previous request.
 REQUEST_MS = 10_000
-#: How long a connection may wait for its next request; Prometheus usually comes back within a minute.
+#: How long a connection may be idle; Prometheus usually sends the next request within a minute.
 IDLE_MS = 120_000
-#: How long a client may read nothing of a response.
+#: How long a client may pause while it reads a response.
 STALL_MS = 10_000
 
-#: Nothing that is served here may be taken for something else than it says it is, or cached, unless it says so.
+#: Browsers must not guess the type of a response, and must not cache it unless it says so.
 HEADERS = [("X-Content-Type-Options", "nosniff")]
 NO_STORE = ("Cache-Control", "no-store")
 METHODS = ("GET", "HEAD")
@@ -43,8 +43,8 @@ METHODS = ("GET", "HEAD")
 class HttpConnection:
     """A receiver of the transport's bytes.
 
-    Shape: `deadline_ms` is when the connection is closed unless something happens before, None while a request
-    is being answered. `idle` is whether nothing of a request has arrived since the last one was answered.
+    Shape: `deadline_ms` is the time at which the connection is closed unless something happens, None while a request is
+    being answered. `idle` says that no part of a request has arrived since the last answer.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class HttpConnection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._request: h11.Request | None = None
         self._body = bytearray()
-        #: Answers the request; None between requests.
+        #: The task that answers the request; None between requests.
         self.task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
 
@@ -99,7 +99,7 @@ class HttpConnection:
     # -- requests
 
     def _process(self) -> None:
-        """Take up the next request, if all of it has arrived."""
+        """Start the next request, if it has arrived completely."""
         try:
             while self.task is None and not self.closed:
                 event = self._http.next_event()
@@ -128,7 +128,7 @@ class HttpConnection:
         self.task = asyncio.get_running_loop().create_task(answering)
 
     def _refuse(self, response: HttpResponse) -> None:
-        """Answer something that is not a complete request, and close."""
+        """Answer an incomplete or invalid request, and close."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._begin(self._respond(response, last=True))
         else:
@@ -174,7 +174,7 @@ class HttpConnection:
     # -- responses
 
     async def _respond(self, response: HttpResponse, last: bool = False) -> None:
-        """Send a response, then take up the next request, or close."""
+        """Send a response, then start the next request, or close."""
         pieces = response.body
         headers = [("Content-Type", response.content_type), *HEADERS, *response.headers]
         if not any(name.lower() == "cache-control" for name, _ in response.headers):
@@ -198,7 +198,7 @@ class HttpConnection:
                     if self.closed:
                         return
             self._send(h11.EndOfMessage())
-        except Exception:  # a bug of ours; what was sent cannot be taken back
+        except Exception:  # a bug in kwire; sent data cannot be taken back
             logger.exception("HTTP response to %s failed", self.peer)
             self.close()
             return
@@ -213,7 +213,7 @@ class HttpConnection:
             self.transport.send([data])
 
     async def _read_by_client(self) -> None:
-        """Wait until the client has read most of what was sent to it."""
+        """Wait until the client has read most of the data sent to it."""
         if self.closed or self.transport.unsent_bytes <= MAX_UNSENT_BYTES:
             return
         self._room = asyncio.get_running_loop().create_future()
@@ -225,7 +225,7 @@ class HttpConnection:
             self.deadline_ms = None
 
     def _next(self) -> None:
-        """After a response: the next request of the connection, if there may be one."""
+        """After a response, start the next request of the connection, if one is allowed."""
         self.task = None
         if self.closed:
             return
@@ -248,12 +248,12 @@ class HttpConnection:
         self.transport.close_when_sent()
 
     def check(self, now_ms: int) -> None:
-        """Close if the time is up."""
+        """Close if the time limit has passed."""
         if self.deadline_ms is not None and now_ms >= self.deadline_ms:
             self.close()
 
     def close(self) -> None:
-        """Close at once, whatever has not been sent."""
+        """Close immediately, even if data has not been sent."""
         if not self.closed:
             self.transport.close()
             self._end()

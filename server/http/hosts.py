@@ -1,8 +1,8 @@
-"""Which names a client may use for this server: the protection against DNS rebinding.
+"""The host names under which clients may access this server: the protection against DNS rebinding.
 
-A page in a browser can have its own name resolved to this machine's address, and then read what is served here
-as if it came from the page's own server. Such requests carry the page's name in `Host`, so only names that belong to
-this server are accepted. An address cannot be rebound, so all addresses are.
+A page in a browser can have its own name resolved to this machine's address, and then read this server's responses as
+if they came from the page's own server. Such requests carry the page's name in `Host`, so only names of this server are
+accepted. An address cannot be rebound, so all addresses are accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ANY = "*"
 
 
 class AllowedHosts:
-    """Decides on the `Host` header. Shape: names are compared without regard to case."""
+    """Checks the `Host` header. Shape: names are not case-sensitive."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = {"localhost"}

@@ -1,4 +1,4 @@
-"""The HTTP listener: accepts connections on the broker's loop, and bounds their number and time."""
+"""The HTTP listener: accepts connections on the broker's loop, and limits their number and duration."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HOUSEKEEPING_S = 1.0
 class HttpListener:
     """Serves `routes`, by path.
 
-    Shape: a path `/name/` stands for everything below it, with all methods. Routes may be added while it serves.
+    Shape: a path `/name/` includes everything below it, with all methods. Routes may be added while it serves.
     """
 
     def __init__(self, acceptor: Acceptor, hosts: AllowedHosts, clock: Clock) -> None:
         self.routes: dict[str, Route] = {}
-        #: In the order in which they came.
+        #: In order of arrival.
         self.connections: dict[HttpConnection, None] = {}
         self._acceptor = acceptor
         self._hosts = hosts
@@ -38,7 +38,7 @@ class HttpListener:
 
     @property
     def port(self) -> int:
-        """The port it is bound to."""
+        """The port that it is bound to."""
         return self._acceptor.port
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class HttpListener:
     # -- ConnectionOwner, called by the acceptor
 
     def may_accept(self) -> bool:
-        return True  # a probe must not wait because of clients that send nothing: those are closed
+        return True  # silent clients are closed, so that a probe need not wait for them
 
     def cannot_accept(self, error: OSError) -> None:
         logger.error("cannot accept an HTTP connection: %s", error)
@@ -79,7 +79,7 @@ class HttpListener:
             self._timer = asyncio.get_running_loop().call_later(HOUSEKEEPING_S, self._keep_house)
 
     def _make_room(self) -> bool:
-        """Close the oldest connection that is not being answered; False if all of them are."""
+        """Close the oldest connection without a request in progress; False if there is none."""
         for connection in self.connections:
             if connection.deadline_ms is not None:
                 connection.close()

@@ -1,4 +1,4 @@
-"""What a route gets and returns."""
+"""The request and response types of routes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from urllib.parse import parse_qs
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
-#: Fields in the query of a request.
+#: The maximum number of fields in a request's query.
 MAX_FIELDS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. Shape: header names are in lower case; of a repeated header, the last one counts.
+    """One request. Shape: header names are in lower case; the last value of a repeated header counts.
 
-    `query_string` is the query as it was sent.
+    `query_string` is the query in its original form.
     """
 
     method: str
@@ -32,7 +32,9 @@ class HttpRequest:
     def of(
         cls, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> HttpRequest:
-        """The request with this target, such as `/metrics?names=jmx`. Errors: ValueError for a query of too many fields."""
+        """The request with this target, such as `/metrics?names=jmx`. Errors: ValueError for a query with too many
+        fields.
+        """
         path, _, query = target.decode("latin-1").partition("?")
         return cls(
             method.decode("ascii"),
@@ -46,7 +48,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One response. Shape: `body` is complete, or comes in pieces that are made as the client reads them."""
+    """One response. Shape: `body` is complete, or consists of pieces that are made as the client reads them."""
 
     status: int = 200
     body: bytes | AsyncIterator[bytes] = b""

@@ -1,8 +1,8 @@
-"""Which pages may ask this server: its own, and links to it.
+"""Which pages may send requests to this server: its own, and links to it.
 
-A page of another site, open in the same browser, cannot read what is served here, but it could ask for it many times, and each
-scrape or search costs. A browser says of each request whose page makes it, and what for (Source: W3C Fetch Metadata);
-whoever says nothing is no browser.
+A page of another site, open in the same browser, cannot read this server's responses, but it could send many requests,
+each of which costs a scrape or a search. A browser states for each request which site makes it and for what purpose
+(Source: W3C Fetch Metadata); a client that does not is no browser.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ OWN_SITES = ("same-origin", "none")
 
 
 def is_of_other_site(headers: Mapping[str, str]) -> bool:
-    """Whether a page of another site makes the request, and it is not that somebody follows a link there.
+    """Whether a page of another site makes the request, other than by a link that the user follows.
 
     Shape: header names are in lower case.
     """

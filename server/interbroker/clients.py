@@ -1,6 +1,6 @@
-"""What a broker in a cluster has in addition to a single one: its connections to other brokers.
+"""Additional components of a broker in a cluster: its connections to other brokers.
 
-Built only with ZooKeeper; a single broker loads none of it.
+Built only with ZooKeeper; a single broker does not import this module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_VERSION = 3
-#: How long a stopping broker waits for the controller's answer, and until it asks again.
+#: How long a stopping broker waits for the controller's answer before it asks again.
 CONTROLLER_PATIENCE_S = 10.0
 ASK_AGAIN_S = 0.5
 
@@ -57,14 +57,14 @@ class ControllerChannel:
         return await self._channels.send(self._broker_id, request, api_version)
 
     def close(self) -> None:
-        """Do nothing: the connection belongs to its owner, who keeps one to each broker."""
+        """Do nothing, since the owner of the connection keeps one to each broker."""
 
 
 class InterBrokerClients:
     """Following leaders, changing in-sync replicas, and transactions across brokers.
 
-    Shape: `controller()` is this broker's own controller, active or not; it is called only once the
-    broker is registered.
+    Shape: `controller()` is this broker's own controller, active or not; it is called only once the broker is
+    registered.
     """
 
     def __init__(
@@ -89,22 +89,22 @@ class InterBrokerClients:
             logger.warning("%s", advice)
         if self._login is not None:
             config.subscribe(self._login.take_up)
-        #: For fetching: the leader may hold a request, so nothing else uses this connection.
+        #: For fetching: the leader may hold a request back, so this connection has no other use.
         self._fetching = self._channels("fetcher")
         #: For everything else.
         self._requests = self._channels("requests")
         #: For the controller's messages, while this broker is the controller.
         self._controlling = self._channels("controller")
-        # Markers wait for in-sync replicas, and changes of those use `_requests`.
+        # Markers wait for in-sync replicas, whose changes use `_requests`.
         self._marking = self._channels("markers")
         self._verifying = self._channels("verification")
-        # Waits for in-sync replicas, too.
+        # These requests also wait for in-sync replicas.
         self._share_states = self._channels("share-states")
         self._looking: BrokerChannels | None = None
         self.alter_partitions = AlterPartitions(
             node_id, self._broker_epoch, self._alter_partition, clock
         )
-        #: To be called with images after the settings of this broker.
+        #: To be called with images after this broker's settings are applied.
         self.quotas = ReplicationQuotas(node_id, config)
         self.fetchers = FetcherTasks(
             node_id,
@@ -120,7 +120,7 @@ class InterBrokerClients:
         self._alone.set()
 
     def _channels(self, purpose: str) -> BrokerChannels:
-        """Connections to the other brokers, opened when they are needed."""
+        """Connections to the other brokers, opened on first use."""
         config = self._config
         return BrokerChannels(
             self._network,
@@ -140,21 +140,21 @@ class InterBrokerClients:
         return MarkerChannels(self._node_id, local, self._metadata, self._marking.send)
 
     def verifier(self, coordinator: TransactionCoordinator) -> PartitionVerifier:
-        """The verifier of transactions' partitions, with coordinators here and elsewhere."""
+        """The verifier of transactions' partitions, with coordinators on this broker and on others."""
         return PartitionVerifier(self._node_id, coordinator, self._metadata, self._verifying.send)
 
     async def share_states(self, broker_id: int, request: object, version: int) -> object:
-        """Ask a share coordinator on another broker. Errors: OSError."""
+        """Send a request to a share coordinator on another broker. Errors: OSError."""
         return await self._share_states.send(broker_id, request, version)
 
     def looking(self) -> BrokerChannels:
-        """Channels for who looks at this broker and wants to know what others know."""
+        """Channels for the requests of operators who inspect this broker and need the view of others."""
         if self._looking is None:
             self._looking = self._channels("console")
         return self._looking
 
     def start(self, replicas: ReplicaManager) -> None:
-        """Start to look regularly for followers that have fallen behind."""
+        """Start to check regularly for followers that have fallen behind."""
         self._laggards = asyncio.get_running_loop().create_task(drop_laggards(replicas))
 
     async def close(self) -> None:
@@ -180,7 +180,7 @@ class InterBrokerClients:
         return ControllerChannel(self._controlling, broker.id)
 
     async def hand_over(self) -> None:
-        """Ask the controller to move away what this broker leads, before it stops.
+        """Ask the controller to move this broker's leaderships away before it stops.
 
         Source: KafkaServer.controlledShutdown.
         """
@@ -195,7 +195,7 @@ class InterBrokerClients:
                 async with asyncio.timeout(CONTROLLER_PATIENCE_S):
                     remaining = await self._ask_to_shut_down(controller)
             except (OSError, StoreError) as error:
-                # The controller may be stopping as well, and a new one may come soon.
+                # The controller may also be stopping, and a new one may be elected soon.
                 if self._clock.monotonic_ms() / 1000 > give_up_s:
                     logger.warning("cannot hand over to other brokers: %s", error)
                     return
@@ -271,7 +271,7 @@ class InterBrokerClients:
 
 
 async def drop_laggards(replicas: ReplicaManager) -> None:
-    """Look for followers that have fallen behind, at intervals."""
+    """Check for followers that have fallen behind, at intervals."""
     while True:
         await asyncio.sleep(replicas.membership.max_lag_ms / 2000)
         try:

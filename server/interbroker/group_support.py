@@ -1,8 +1,9 @@
 """Whether every broker of a cluster with ZooKeeper can coordinate consumer groups (KIP-848).
 
-Apache Kafka 3.9 cannot do so in such a cluster: it would take over a partition of __consumer_offsets without the
-groups in it. So they are served while all live brokers say in their registrations that they can, which only kwire
-does. The controller does not pass that on; each broker reads the registrations when others come or go.
+Apache Kafka 3.9 cannot do so in such a cluster: it would take over a partition of __consumer_offsets without the groups
+in it. Consumer groups are therefore served only while the registrations of all live brokers announce support, which
+only kwire does. The controller does not pass this on; each broker reads the registrations when other brokers come or
+go.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..metadata.image import BrokerRegistration, MetadataImage
 
 logger = logging.getLogger(__name__)
 
-#: The feature in the registration of a broker (KIP-584), and the lowest level that has consumer groups.
+#: The feature in the registration of a broker (KIP-584), and the lowest level with consumer groups.
 GROUP_VERSION = "group.version"
 LEVEL = 1
 
@@ -30,10 +31,10 @@ Registrations = Callable[[Iterable[int]], Awaitable[Mapping[int, BrokerRegistrat
 
 
 class GroupSupport:
-    """Watches what the live brokers of a cluster say.
+    """Follows the registrations of a cluster's live brokers.
 
-    Shape: `unknown` are those that have not been looked at yet, `without` those without consumer groups.
-    `supported` is called when all live brokers have been found to have them.
+    Shape: `unknown` are brokers whose registration has not been read yet, `without` are brokers without consumer
+    groups. `supported` is called when all live brokers are known to have them.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class GroupSupport:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why consumer groups are not served; None if they are.
+        """The reason that consumer groups are not served; None if they are.
 
-        Errors: UNSUPPORTED_VERSION, which clients take for final; COORDINATOR_LOAD_IN_PROGRESS until all is known.
+        Errors: UNSUPPORTED_VERSION, which clients consider final; COORDINATOR_LOAD_IN_PROGRESS until all registrations
+        are known.
         """
         if self.without:
             return Refusal(ErrorCode.UNSUPPORTED_VERSION, self._reason())
@@ -68,7 +70,7 @@ class GroupSupport:
         )
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Read the registrations of brokers that have come or moved."""
+        """Read the registrations of brokers that have started or changed their address."""
         places = {broker_id: broker.endpoints for broker_id, broker in after.brokers.items()}
         if places == self._places:
             return
@@ -112,7 +114,7 @@ class GroupSupport:
             logger.info("Consumer groups and share groups are served again: all brokers are kwire.")
 
     def close(self) -> None:
-        """Read nothing any more."""
+        """Stop reading registrations."""
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None

@@ -1,6 +1,6 @@
-"""How this broker logs in at other brokers: with the login module of the listener between brokers.
+"""The login of this broker at other brokers, with the login module of the listener between brokers.
 
-As in Apache Kafka, it is the same module as on the broker's side of that listener, of the mechanism in
+As in Apache Kafka, it is the login module of the broker's side of that listener, for the mechanism in
 `sasl.mechanism.inter.broker.protocol`; its options `username` and `password` are this broker's own.
 Source: ChannelBuilders.create (JaasContext.Type.SERVER), SaslChannelBuilder.
 """
@@ -35,7 +35,7 @@ InThread = Callable[..., Awaitable[Any]]
 
 
 class Own(NamedTuple):
-    """What the settings say of this broker's logins at others. Shape: `user` is None if the mechanism decides it."""
+    """The settings of this broker's logins at others. Shape: `user` is None if the mechanism determines it."""
 
     mechanism: str
     user: str | None
@@ -43,7 +43,7 @@ class Own(NamedTuple):
 
 
 class BrokerLogin:
-    """Logins at other brokers; one object for all channels. Shape: `read` is called again when settings have changed."""
+    """Logins at other brokers; one object for all channels. Shape: `read` is called again when settings change."""
 
     def __init__(self, read: Callable[[], Own], clock: Clock) -> None:
         """Errors: those of `read`."""
@@ -59,11 +59,11 @@ class BrokerLogin:
 
     @property
     def user(self) -> str | None:
-        """As whom; None if the mechanism decides it."""
+        """The user of the login; None if the mechanism determines it."""
         return self._own.user
 
     def take_up(self, changed: frozenset[str]) -> None:
-        """Log in with settings that were changed at run time, from the next connection on."""
+        """Use settings that were changed at run time, from the next connection on."""
         if not any("sasl." in name for name in changed):
             return
         try:
@@ -76,7 +76,7 @@ class BrokerLogin:
         return await self._own.new_client(host)
 
     def succeeded(self, address: str) -> None:
-        """Say once that a login is accepted that was refused before."""
+        """Log once that a login is accepted after a refusal."""
         if address in self._refused:
             self._refused.discard(address)
             logger.info("The broker at %s accepts this broker's login again", address)
@@ -97,7 +97,7 @@ class BrokerLogin:
 
 
 def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerLogin | None:
-    """The login that the listener between brokers wants; None if it wants none. Errors: ConfigError."""
+    """The login that the listener between brokers requires; None if it requires none. Errors: ConfigError."""
     if not config.inter_broker_listener.security_protocol.startswith("SASL_"):
         return None
     config.add_check(lambda proposed: own_of(proposed, clock, in_thread))
@@ -105,7 +105,7 @@ def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerL
 
 
 def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> Own:
-    """What the settings say now, for a listener that wants logins. Errors: ConfigError."""
+    """The current settings for a listener that requires logins. Errors: ConfigError."""
     mechanism = config.get_str(MECHANISM)
     listener = config.listener(config.inter_broker_listener.listener)
     if mechanism not in listener.get_list("sasl.enabled.mechanisms"):
@@ -141,7 +141,7 @@ def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> Own:
 def token_clients(
     settings: ListenerSettings, module: LoginModule, clock: Clock, in_thread: InThread
 ) -> NewClient:
-    """Clients with OAUTHBEARER, whose token is fetched when it is needed. Errors: ConfigError."""
+    """Clients with OAUTHBEARER, whose token is fetched on demand. Errors: ConfigError."""
     from ..security.sasl.oauthbearer_login import login_of as oauthbearer_login
 
     tokens = oauthbearer_login(settings, module, clock)
@@ -156,7 +156,7 @@ def token_clients(
 def kerberos_clients(
     settings: ListenerSettings, module: LoginModule, in_thread: InThread
 ) -> NewClient:
-    """Clients with GSSAPI, which need the name of the host they log in at. Errors: ConfigError."""
+    """Clients with GSSAPI, which need the name of the host at which they log in. Errors: ConfigError."""
     from ..security.sasl.gssapi_login import login_of as kerberos_login
 
     kerberos = kerberos_login(settings, module)
@@ -181,7 +181,7 @@ def login_module(settings: ListenerSettings) -> LoginModule:
 
 
 def missing_super_user(config: BrokerConfig, login: BrokerLogin | None) -> str | None:
-    """What an operator should know if this broker's login is no super user; None if there is nothing to say."""
+    """A warning for operators if this broker's login is not a super user; None if no warning is needed."""
     if login is None or login.user is None or not config.has_authorizer:
         return None
     principal = f"User:{login.user}"

@@ -1,8 +1,9 @@
-"""Requests to other brokers for somebody who looks at this one, such as the console.
+"""Requests to other brokers on behalf of a user of this one, such as a user of the console.
 
-They go out as this broker, which may do anything, so this broker's authorizer decides first what the principal may ask,
-and afterwards what of the response it may see. ACLs are the same on every broker. A request that is not listed here is
-not made. Source of the permissions: KafkaApis of Apache Kafka 3.9.2, in the method for each request.
+The requests are sent as this broker, which has every permission. Therefore this broker's authorizer first decides which
+requests the principal may make, and afterwards which parts of the response it may see. ACLs are the same on every
+broker. Only requests listed here are made. Source of the permissions: KafkaApis of Apache Kafka 3.9.2, in the method
+for each request.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 if TYPE_CHECKING:
     from ..net.broker_channel import BrokerChannels
 
-#: Whether the principal may do this to the resource.
+#: Whether the principal may perform an operation on the resource.
 May = Callable[[AclOperation, ResourceType, str], bool]
 #: An operation, the type of a resource, and the names of the resources in a request.
 Need = tuple[AclOperation, ResourceType, Callable[[Any], Iterable[str]]]
 
-#: A broker that has not answered after this time is not waited for.
+#: How long to wait for a broker's answer.
 PATIENCE_S = 4.0
 
 
 class NotAllowed(Exception):
-    """The principal may not ask this; the message says what it lacks."""
+    """The principal may not make this request; the message names the missing permission."""
 
 
 def _topic_names(request: Any) -> Iterable[str]:
@@ -66,7 +67,7 @@ NEEDS: dict[type, tuple[Need, ...]] = {
     DescribeProducersRequest: ((AclOperation.READ, TOPIC, _topic_names),),
     ProduceRequest: ((AclOperation.WRITE, TOPIC, lambda r: (each.name for each in r.topic_data)),),
     DeleteTopicsRequest: ((AclOperation.DELETE, TOPIC, _topic_names),),
-    # Apache Kafka also lets those create a topic who may CREATE on the cluster: see `allow`.
+    # Apache Kafka also lets principals with CREATE on the cluster create a topic; see `allow`.
     CreateTopicsRequest: ((AclOperation.CREATE, TOPIC, _topic_names),),
     DescribeLogDirsRequest: ((AclOperation.DESCRIBE, ResourceType.CLUSTER, _cluster),),
     DescribeGroupsRequest: ((AclOperation.DESCRIBE, GROUP, lambda r: r.groups),),
@@ -87,14 +88,14 @@ NEEDS: dict[type, tuple[Need, ...]] = {
     InitProducerIdRequest: (
         (AclOperation.WRITE, TRANSACTION, lambda r: (r.transactional_id or "",)),
     ),
-    # What of these may be seen is decided by `hide`.
+    # `hide` decides which parts of these responses are visible.
     ListGroupsRequest: (),
     ListTransactionsRequest: (),
 }
 
 
 def allow(may: May, request: Any) -> None:
-    """Errors: NotAllowed, unless the principal may make the request of every resource in it."""
+    """Errors: NotAllowed, unless the principal may make the request for every resource in it."""
     needs = NEEDS.get(type(request))
     if needs is None:
         raise NotAllowed(f"{type(request).__name__} is not asked of other brokers")
@@ -109,7 +110,7 @@ def allow(may: May, request: Any) -> None:
 
 
 def hide(may: May, response: Any) -> None:
-    """Remove from a response what the principal may not see."""
+    """Remove the parts of a response that the principal may not see."""
     describe = AclOperation.DESCRIBE
     match response:
         case ListGroupsResponse():
@@ -133,16 +134,16 @@ def hide(may: May, response: Any) -> None:
 
 
 class OnBehalf:
-    """Asks other brokers for a principal; `may` is what this broker's authorizer says of it."""
+    """Sends requests to other brokers for a principal; `may` is the decision of this broker's authorizer."""
 
     def __init__(self, channels: BrokerChannels, may: May) -> None:
         self._channels = channels
         self._may = may
-        #: By broker: its address, and the versions that it serves of each API.
+        #: By broker: its address, and the versions of each API that it serves.
         self._served: dict[int, tuple[object, dict[int, tuple[int, int]]]] = {}
 
     async def ask(self, broker_id: int, request: Any, version: int | None = None) -> Any:
-        """Return the response, at the highest version that both sides know, or at most the one given.
+        """Return the response, at the highest version that both sides know, or at most the given one.
 
         Errors: NotAllowed; ChannelError if there is no answer, or the broker does not serve the request.
         """

@@ -1,9 +1,8 @@
-"""Notices that another broker's process is dead: its port refuses new connections.
+"""Detects that another broker's process is dead: its port refuses new connections.
 
-ZooKeeper reports this only when the session ends, seconds later. A refusal counts as death only for
-a broker that accepted connections before, since a starting broker is registered before it listens.
-A timeout, or an unreachable network, says nothing about the broker.
-docs/decisions/0015-a-refused-connection.md describes what follows.
+ZooKeeper reports this only when the session ends, seconds later. A refusal counts as death only for a broker that
+accepted connections before, since a starting broker is registered before it listens. A timeout, or an unreachable
+network, says nothing about the broker. docs/decisions/0015-a-refused-connection.md describes what follows.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
-#: How many refusals in a row are believed, and the time between them.
+#: The number of consecutive refusals that count as death, and the time between them.
 REFUSALS = 2
 REFUSED_AGAIN_S = 0.03
-#: The time until the next try if nothing can be concluded, or the conclusion may have changed.
+#: The time until the next attempt if an attempt was inconclusive, or the conclusion may have changed.
 AGAIN_S = 0.25
 
 
@@ -54,7 +53,7 @@ class PeerWatch:
         self._watching = False
 
     def start(self) -> None:
-        """Start to watch the present brokers."""
+        """Start to watch the current brokers."""
         self._watching = True
         self._follow(self._metadata())
 
@@ -64,7 +63,7 @@ class PeerWatch:
             self._follow(after)
 
     def _follow(self, image: MetadataImage) -> None:
-        """Watch exactly the present brokers, at their current addresses."""
+        """Watch exactly the current brokers, at their current addresses."""
         places: dict[int, Endpoint] = {}
         for broker_id, broker in image.brokers.items():
             endpoint = broker.endpoint(self._listener)
@@ -95,7 +94,7 @@ class PeerWatch:
                     self._lost(broker_id)
                 await asyncio.sleep(REFUSED_AGAIN_S if refusals < REFUSALS else AGAIN_S)
                 continue
-            except OSError:  # TimeoutError is one
+            except OSError:  # includes TimeoutError
                 refusals = 0
                 await asyncio.sleep(AGAIN_S)
                 continue
@@ -109,7 +108,7 @@ class PeerWatch:
             finally:
                 transport.close()
             if loop.time() - since < AGAIN_S:
-                # A peer that accepts and closes must not be asked all the time.
+                # Do not reconnect continuously to a peer that accepts and closes connections.
                 await asyncio.sleep(AGAIN_S)
 
     def _answers(self, broker_id: int) -> None:
@@ -126,7 +125,7 @@ class PeerWatch:
 
 
 class _End:
-    """Receives a connection to notice its end; data on it is dropped."""
+    """Receives a connection to notice its end; ignores data on it."""
 
     def __init__(self) -> None:
         self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,1 +1,1 @@
-"""What a broker tells of itself to Prometheus. Imported only if HTTP is switched on."""
+"""The metrics of a broker for Prometheus. Imported only if HTTP is enabled."""

@@ -1,4 +1,4 @@
-"""How many errors of each kind a response has, in itself and in its rows. Source: AbstractResponse.errorCounts."""
+"""The number of errors of each kind in a response and its rows. Source: AbstractResponse.errorCounts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ERROR_CODES = ("error_code", "partition_error_code")
 
 
 class Places(NamedTuple):
-    """Where a message has error codes: in itself, by the field's name, and in the rows of which lists."""
+    """The error codes of a message: its own fields, by name, and the lists whose rows have them."""
 
     own: str | None
     rows: tuple[tuple[str, Places], ...]
@@ -21,7 +21,7 @@ _places: dict[tuple[type, int], Places] = {}
 
 
 def places(message_class: type, version: int) -> Places:
-    """Where messages of a class have error codes in a version."""
+    """The places of error codes in messages of a class, in a version."""
     found = _places.get((message_class, version))
     if found is None:
         found = _places[message_class, version] = _look(message_class, version)
@@ -43,7 +43,7 @@ def _look(message_class: type, version: int) -> Places:
 
 
 def count_errors(message: Any, counts: dict[int, int], version: int) -> None:
-    """Count the error codes of a message, 0 among them, into `counts`."""
+    """Count the error codes of a message, including 0, into `counts`."""
     _count([message], places(type(message), version), counts)
 
 

@@ -1,8 +1,8 @@
 """Writes the table in Prometheus' text format, in pieces.
 
-prometheus_client can write a registry only as a whole, and takes three times as long for a series. A scrape of 10,000
-partitions has some 150,000 series, so they are written here, a few at a time. A test reads them with prometheus_client's
-parser.
+prometheus_client can only write a whole registry, and takes three times as long for a series. A scrape of 10,000
+partitions has some 150,000 series, so this module writes a few of them at a time. A test reads the output with
+prometheus_client's parser.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .view import View
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: Lines made in one step.
+#: The number of lines made in one step.
 STEP = 128
 QUANTILES = (
     ("0.50", 0.5),
@@ -83,7 +83,9 @@ def _of_samples(row: Row, view: View) -> Iterator[str]:
 
 
 def _of_histograms(row: Row, view: View) -> Iterator[str]:
-    """Quantiles and the count, as the JMX exporter's rules write Apache Kafka's histograms. Unit: milliseconds."""
+    """Quantiles and the count, in the form of the JMX exporter's rules for Apache Kafka's histograms. Unit:
+    milliseconds.
+    """
     assert row.read is not None
     counts: list[str] = []
     (series,) = row.series
@@ -100,7 +102,7 @@ def _of_histograms(row: Row, view: View) -> Iterator[str]:
 
 
 def text_of_clients(series: ClientSeries) -> Iterator[str]:
-    """The text of what clients have pushed, in pieces of a few lines. Nothing that may change is iterated over."""
+    """The text of pushed series, in pieces of a few lines; does not iterate over anything that may change."""
     for name, family in list(series.families.items()):
         yield head(name, "Pushed by clients.", family.counts)
         values = list(family.values.items())
@@ -117,7 +119,7 @@ def pair(name: str, value: str) -> str:
 
 
 def number(value: float) -> str:
-    """A value as it is written, which may be anything that a float can be."""
+    """A value in text form; it can be any float."""
     if isfinite(value):
         return repr(value)
     return "NaN" if isnan(value) else ("+Inf" if value > 0 else "-Inf")
@@ -136,7 +138,7 @@ def head(name: str, doc: str, counts: bool) -> str:
 
 
 def labels_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """The labels of a sample in braces; those without a value are left away."""
+    """The labels of a sample in braces; labels without a value are omitted."""
     if not values:
         return ""
     pairs = zip(names, values, strict=False)
@@ -144,7 +146,7 @@ def labels_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 
 def escaped(value: str) -> str:
-    """A label's value as it is written."""
+    """A label's value in escaped form."""
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return value

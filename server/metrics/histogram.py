@@ -1,7 +1,8 @@
 """Distributions of durations: fixed buckets, and quantiles of the last minutes.
 
-Apache Kafka keeps a sample of the values of the last five minutes and sorts it for each question. Buckets whose
-bounds grow by a factor of 2^(1/4) take as much memory, whatever is counted, and are within a tenth of the value.
+Apache Kafka keeps a sample of the values of the last five minutes and sorts it for each query. Here, the bounds of the
+buckets grow by a factor of 2^(1/4). Their memory does not depend on the counted values, and quantiles are within a
+tenth of the exact value.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from bisect import bisect_left
 
 #: Upper bounds, inclusive. Unit: microseconds, 8 us to 1,000 s; the last bucket has no bound.
 BOUNDS_US = tuple(round(8 * 2 ** (k / 4)) for k in range(109))
-#: How long a value counts at least: quantiles are those of the last one to two windows.
+#: The minimum time for which a value counts: quantiles cover the last one to two windows.
 WINDOW_MS = 150_000
 
 
 class Histogram:
-    """Counts durations. Shape: `recent` and `before` are the windows, `older` is what was in earlier ones."""
+    """Counts durations. Shape: `recent` and `before` are the windows, `older` has the counts of earlier ones."""
 
     __slots__ = ("before", "began_ms", "older", "recent", "sum_us")
 
@@ -27,7 +28,7 @@ class Histogram:
         self.sum_us = 0
 
     def add(self, us: int, weight: int = 1) -> None:
-        """Count a duration that stands for `weight` requests."""
+        """Count a duration on behalf of `weight` requests."""
         self.recent[bisect_left(BOUNDS_US, us)] += weight
         self.sum_us += us * weight
 
@@ -48,9 +49,9 @@ class Histogram:
 
 
 def quantile_us(counts: list[int], q: float) -> float:
-    """The value below which a part `q` of the counted durations is; 0 if there is none.
+    """The value below which a fraction `q` of the counted durations lies; 0 if there are none.
 
-    Shape: within a bucket the values are taken to be spread evenly; those of the first one count as 0.
+    Shape: the values within a bucket are assumed to be evenly distributed; those in the first bucket count as 0.
     """
     total = sum(counts)
     if not total:
@@ -69,5 +70,5 @@ def quantile_us(counts: list[int], q: float) -> float:
 
 
 def merged(histograms: list[list[int]]) -> list[int]:
-    """The counts of several histograms together."""
+    """The combined counts of several histograms."""
     return [sum(each) for each in zip(*histograms, strict=True)]

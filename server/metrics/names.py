@@ -1,8 +1,8 @@
-"""From the names of Apache Kafka's MBeans to those that dashboards ask for.
+"""Maps the names of Apache Kafka's MBeans to the names that dashboards use.
 
 Two sets of rules for Prometheus' JMX exporter are in wide use: those of its own example, which Strimzi has adopted
-(`Dialect.JMX`), and Confluent's (`Dialect.CONFLUENT`). They differ in how they write rates and percentages, and in the
-names of some labels. A series that both write alike is served once.
+(`Dialect.JMX`), and Confluent's (`Dialect.CONFLUENT`). They differ in the form of rates and percentages, and in the
+names of some labels. A series that has the same name in both is served once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What an MBean holds, which decides on the form of its series.
+    """The content of an MBean, which determines the form of its series.
 
-    GAUGE: a value. METER: the number of events, whose names end in PerSec. PERCENT: a part between 0 and 1, whose names
-    end in Percent. HISTOGRAM: quantiles, and the number of values. FLAT: an MBean without a `name`, whose attributes are
+    GAUGE: a value. METER: the number of events; names end in PerSec. PERCENT: a fraction between 0 and 1; names end in
+    Percent. HISTOGRAM: quantiles, and the number of values. FLAT: an MBean without a `name`, whose attributes are
     written with dashes.
     """
 
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 
 class Name(NamedTuple):
-    """The name of a series in one or both sets of rules, and whether its values only grow."""
+    """The name of a series in one or both sets of rules, and whether its values only increase."""
 
     name: str
     labels: tuple[str, ...]

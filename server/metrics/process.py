@@ -1,4 +1,4 @@
-"""What the operating system knows of the process, besides what prometheus_client reads."""
+"""Facts from the operating system about the process, besides those that prometheus_client reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ IO = Path("/proc/self/io")
 
 
 def disk_bytes(which: str) -> int | None:
-    """Bytes read from, or written to, disks: `read_bytes` or `write_bytes`; None where Linux does not tell."""
+    """Bytes read from, or written to, disks: `read_bytes` or `write_bytes`; None if Linux does not report them."""
     try:
         text = IO.read_text(encoding="ascii")
     except OSError:

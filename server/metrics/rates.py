@@ -1,13 +1,13 @@
-"""Rates over about the last half minute, from totals that are read at each scrape."""
+"""Rates over about the last half minute, from totals that each scrape reads."""
 
 from __future__ import annotations
 
-#: A rate is measured over at least this time, once there is so much.
+#: The minimum time over which a rate is measured, once the broker has run that long.
 WINDOW_MS = 30_000
 
 
 class Rate:
-    """How fast a total grows. Shape: two marks, at least a window apart once there is so much time."""
+    """The rate at which a total grows. Shape: two marks, at least a window apart once enough time has passed."""
 
     __slots__ = ("_marks",)
 
@@ -15,7 +15,7 @@ class Rate:
         self._marks = [(now_ms, total)]
 
     def per_second(self, now_ms: int, total: float) -> float:
-        """The rate since the older mark; 0 right at the beginning."""
+        """The rate since the older mark; 0 at the very beginning."""
         marks = self._marks
         if now_ms - marks[-1][0] >= WINDOW_MS:
             self._marks = marks = [marks[-1], (now_ms, total)]
@@ -24,7 +24,7 @@ class Rate:
 
 
 class Rates:
-    """Rates by any key. Shape: a total that is new is taken to have been 0 when the broker started."""
+    """Rates by any key. Shape: a new total is assumed to have been 0 when the broker started."""
 
     def __init__(self, began_ms: int) -> None:
         self._began_ms = began_ms

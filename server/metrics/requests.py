@@ -1,7 +1,8 @@
-"""Counts and times requests: what the dispatcher's observer sees.
+"""Counts and times requests, as the dispatcher's observer.
 
-Every request is counted, with the errors in its response. If Produce or Fetch requests come fast, only some of them are
-timed, and each stands for as many: reading the clock five times for each would cost more than the counting.
+Every request is counted, with the errors in its response. If Produce or Fetch requests arrive at a high rate, only some
+of them are timed, and each represents several: reading the clock five times for each request would cost more than
+counting it.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ if TYPE_CHECKING:
     from ..handlers.gate import Durations
 
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
-#: From so many requests a second on, one in so many is timed; the first that holds counts. Powers of two.
+#: (requests per second, n): from this rate on, one in n requests is timed. The first match counts. Powers of two.
 SAMPLES = ((1000, 128), (200, 32), (20, 8), (0, 1))
-#: As long as the rate is not known, so many requests are timed at each step: a slow one must not stand for most of all.
+#: While the rate is unknown, this many requests are timed at each step, so that one slow request does not represent
+#: most of them.
 TIMED_AT_EACH_STEP = 64
 STEPS = (1, 8, 32, 128)
-#: Names of topics that are counted between two scrapes; each scrape forgets those that do not exist.
+#: The maximum number of topics counted between two scrapes; each scrape forgets topics that do not exist.
 MOST_TOPICS = 50_000
 #: Versions are below this.
 MOST_VERSIONS = 32
 
-#: Errors that are no failures of the broker, by Apache Kafka's counting. Source: ReplicaManager.appendToLocalLog,
+#: Errors that Apache Kafka does not count as failures of the broker. Source: ReplicaManager.appendToLocalLog,
 #: readFromLog.
 EXPECTED_OF_PRODUCE = frozenset({2, 3, 6, 10, 18, 56, 100})
-#: Errors of partitions that no replica is asked for, which do not count as requests of their topics. Source:
+#: Errors of partitions for which no replica is accessed; they do not count as requests of their topics. Source:
 #: KafkaApis.handleProduceRequest.
 NOT_OF_TOPIC = frozenset({3, 29})
 EXPECTED_OF_FETCH = frozenset({1, 3, 6, 9, 56, 74, 76, 100, 103})
@@ -45,8 +47,8 @@ EXPECTED_OF_FETCH = frozenset({1, 3, 6, 9, 56, 74, 76, 100, 103})
 class ApiMetrics:
     """One API, or one of the two kinds of Fetch.
 
-    Shape: `versions` counts requests by version; one in `mask` + 1 of a version is timed. `steps` are the next values of
-    that, while the rate is not known, each after `left` more requests that are timed.
+    Shape: `versions` counts requests by version; of each version, one in `mask` + 1 requests is timed. While the rate
+    is unknown, `steps` are the next values of `mask`, each of which applies after `left` more timed requests.
     """
 
     __slots__ = (
@@ -94,10 +96,10 @@ class ApiMetrics:
 
 
 class TopicMetrics:
-    """What requests did to one topic, counted by partition of each request.
+    """The effects of requests on one topic, counted by partition of each request.
 
-    Shape: `refused_produce` counts what a replica refused, `failed_produce` the failures of the broker among that; what
-    was produced is counted by the partitions.
+    Shape: `refused_produce` counts the refusals of replicas, and `failed_produce` those among them that are failures of
+    the broker; partitions count what was produced.
     """
 
     __slots__ = ("bytes_out", "failed_fetch", "failed_produce", "fetch", "refused_produce")
@@ -108,7 +110,7 @@ class TopicMetrics:
         self.bytes_out = 0
 
     def add(self, other: TopicMetrics) -> None:
-        """Count what another one counted, too."""
+        """Add the counts of another object."""
         self.refused_produce += other.refused_produce
         self.failed_produce += other.failed_produce
         self.fetch += other.fetch
@@ -117,7 +119,7 @@ class TopicMetrics:
 
 
 class Ready(NamedTuple):
-    """A timed response that is not sent yet. Shape: it stands for `weight` responses."""
+    """A timed response that has not been sent yet. Shape: it represents `weight` responses."""
 
     connection: object
     api: ApiMetrics
@@ -126,17 +128,17 @@ class Ready(NamedTuple):
     at_us: int
 
 
-#: The last response that was timed, until its connection sends it. All connections look here before they send, of all
-#: brokers in the process: a global is what costs them least.
+#: The last timed response, until its connection sends it. All connections of all brokers in the process check this
+#: before they send; a global is the cheapest check.
 READY: list[Ready] = []
 
 
 class RequestMetrics:
     """The observer of a broker's requests.
 
-    Shape: `topics` by name, or by id as bytes where the response has no name. `replication_bytes_out` went to other
-    brokers. `turn_began_us` says when the loop's turn began, in which a request was received. Unit: `now_us` as of
-    the dispatcher's clock.
+    Shape: `topics` by name, or by id as bytes if the response has no name. `replication_bytes_out` were sent to other
+    brokers. `turn_began_us` is the start of the loop's turn in which a request was received. Unit: `now_us` by the
+    dispatcher's clock.
     """
 
     counts_rows = True
@@ -146,18 +148,18 @@ class RequestMetrics:
     ) -> None:
         self.apis = defaultdict(ApiMetrics, {PRODUCE: ApiMetrics(STEPS), FETCH: ApiMetrics(STEPS)})
         self.produce = self.apis[PRODUCE]
-        #: Only followers' requests have versions of their own; the rest of Fetch's are consumers'.
+        #: Only followers' requests have their own versions; all other Fetch requests are consumers'.
         self.fetch_follower = ApiMetrics()
         self.fetch_consumer = ApiMetrics()
         self.topics: dict[str | bytes, TopicMetrics] = {}
-        #: Of topics that do not exist any more.
+        #: The counts of topics that no longer exist.
         self.gone = TopicMetrics()
         self.replication_bytes_out = 0
         self.now_us = now_us
         self._turn_began_us = turn_began_us
 
     def adapt(self, api_key: int, per_second: float) -> None:
-        """Time as many requests of an API as is right for its rate."""
+        """Set the fraction of an API's requests that are timed, according to its rate."""
         sample = next(sample for least, sample in SAMPLES if per_second >= least)
         api = self.apis[api_key]
         api.mask, api.steps = sample - 1, ()
@@ -169,7 +171,7 @@ class RequestMetrics:
         error: ErrorCode,
         durations: Durations | None,
     ) -> None:
-        """Note the errors of a response, and what a timed request took."""
+        """Record the errors of a response, and the times of a timed request."""
         api_key = ctx.handler.api_key
         if type(response) is Plain:
             api = self.produce if api_key == PRODUCE else self.fetch_consumer
@@ -189,7 +191,7 @@ class RequestMetrics:
                 api.versions[ctx.version] += 1
             try:
                 topics = response.responses
-            except AttributeError:  # no reply that was made
+            except AttributeError:  # not a reply made by encoding
                 count(api.errors, error)
                 topics = ()
                 good = 0
@@ -231,7 +233,7 @@ class RequestMetrics:
                         else:
                             good += 1
                 api.errors[0] += good
-            except AttributeError:  # no reply, or none that was made
+            except AttributeError:  # no reply, or one not made by encoding
                 count(api.errors, error)
         else:
             api = self.apis[api_key]
@@ -275,7 +277,7 @@ class RequestMetrics:
     def _topic(self, key: str | bytes) -> TopicMetrics:
         found = self.topics.get(key)
         if found is None:
-            if len(self.topics) >= MOST_TOPICS:  # clients may ask for any name
+            if len(self.topics) >= MOST_TOPICS:  # clients can send any name
                 return self.gone
             found = self.topics[key] = TopicMetrics()
         return found
@@ -284,7 +286,7 @@ class RequestMetrics:
 def note(
     errors: dict[int, int], response: Any, error: ErrorCode, api_key: int, version: int
 ) -> None:
-    """Count the errors of a response; what replaces one has the error that the gate gave."""
+    """Count the errors of a response; a replacement for a response has the error that the gate set."""
     if type(response) is response_class(api_key):
         count_errors(response, errors, version)
     else:

@@ -1,4 +1,4 @@
-"""Counts what happens to the session in the store. Source: ZooKeeperClient, SessionExpireListener."""
+"""Counts changes of the session in the store. Source: ZooKeeperClient, SessionExpireListener."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..coordination.store import SessionState, Store
 
 
 class StoreSessions:
-    """Counts changes of the session; `changed` is called with each."""
+    """Counts changes of the session; `changed` is called for each."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -17,11 +17,11 @@ class StoreSessions:
 
     @property
     def auth_failures(self) -> int:
-        """Logins that were refused."""
+        """The number of refused logins."""
         return self._store.refused_logins
 
     def changed(self, state: SessionState) -> None:
-        """The session has a new state."""
+        """Handle a new state of the session."""
         if state is SessionState.CONNECTED:
             self.connects += 1
         elif state is SessionState.SUSPENDED:

@@ -1,6 +1,6 @@
-"""The one table of what is served: Apache Kafka's MBeans, kafka_exporter's series, and kwire's own.
+"""The table of all served series: Apache Kafka's MBeans, kafka_exporter's series, and kwire's own.
 
-A row names an MBean as Apache Kafka's documentation does; `names.py` makes the names of its series from that.
+A row names an MBean as in Apache Kafka's documentation; `names.py` derives the names of its series.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ..replication.partition import Partition
     from ..telemetry.receiver import Telemetry
 
-#: Label values, and the value. Fewer values than labels leave the last labels away.
+#: Label values, and the value. If there are fewer values than labels, the last labels are omitted.
 Sample: TypeAlias = tuple[tuple[str, ...], float]
-#: Label values, the counts of the last minutes, and how many there were altogether.
+#: Label values, the counts of the last minutes, and the total count.
 Distribution: TypeAlias = tuple[tuple[str, ...], list[int], int]
 
 NOTHING: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ CLIENT_ID = ("clientId",)
 REQUEST = ("request",)
 LISTENER = ("listener", "networkProcessor")
 SOFTWARE = ("clientSoftwareName", "clientSoftwareVersion", *LISTENER)
-#: There is one event loop, which takes the place of all network threads.
+#: The one event loop takes the place of all network threads.
 LOOP = "0"
 
 
@@ -48,7 +48,7 @@ LOOP = "0"
 class Row:
     """One MBean, or another source of series.
 
-    Shape: `read` returns samples (for histograms, distributions). `each` reads one partition instead; with `led` only
+    Shape: `read` returns samples (for histograms, distributions). `each` reads one partition instead; with `led`, only
     partitions that this broker leads. `series` has the names, in all sets of rules.
     """
 
@@ -74,7 +74,7 @@ def bean(
     each: Callable[[Partition], float] | None = None,
     also: tuple[Name, ...] = (),
 ) -> Row:
-    """A row for an MBean of Apache Kafka. Shape: `also` are names that no rule gives."""
+    """A row for an MBean of Apache Kafka. Shape: `also` are names that do not follow from a rule."""
     shown = f"{domain}:type={type_}" + ("" if kind is Kind.FLAT else f",name={name}")
     shown += "".join(f",{label}=*" for label in labels) + (
         f" [{name}]" if kind is Kind.FLAT else ""
@@ -92,7 +92,7 @@ def own(
     counts: bool = False,
     each: Callable[[Partition], float] | None = None,
 ) -> Row:
-    """A row for a series that is no MBean. Shape: `each` reads partitions that this broker leads."""
+    """A row for a series that is not an MBean. Shape: `each` reads partitions that this broker leads."""
     series = (Name(name, labels, counts),)
     return Row("", labels, doc, series, Kind.GAUGE, _samples(read), each, each is not None)
 
@@ -114,7 +114,7 @@ def _samples(
 
 
 def by_topic(read: Callable[[TopicMetrics], int]) -> Callable[[View], Iterator[Sample]]:
-    """The value for all topics together, without a label, and then for each."""
+    """The value for all topics together, without a label, followed by each topic's value."""
 
     def samples(view: View) -> Iterator[Sample]:
         total = sum(map(read, view.topics.values())) + read(view.sources.requests.gone)
@@ -154,7 +154,7 @@ def produce_requests(view: View) -> Iterator[Sample]:
 
 
 def _topics(view: View) -> Iterator[str]:
-    """The topics that get series of their own: those with partitions here, up to the limit."""
+    """The topics with their own series: those with partitions here, up to the limit."""
     for number, name in enumerate(view.topics_in):
         if number >= view.limit:
             return
@@ -162,7 +162,7 @@ def _topics(view: View) -> Iterator[str]:
 
 
 def api_name(api_key: int) -> str:
-    """The name of an API as Apache Kafka's metrics have it, such as OffsetCommit."""
+    """The name of an API in Apache Kafka's metrics, such as OffsetCommit."""
     return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
 
 
@@ -177,7 +177,7 @@ def consumers(view: View) -> list[int]:
 
 
 def apis(view: View) -> Iterator[tuple[str, ApiMetrics]]:
-    """Each API that was asked for; Fetch is there for consumers and for followers, too."""
+    """Each requested API; Fetch has additional entries for consumers and for followers."""
     requests = view.sources.requests
     for api_key, api in list(requests.apis.items()):
         yield api_name(api_key), api
@@ -198,7 +198,7 @@ def request_errors(view: View) -> Iterator[Sample]:
     requests = view.sources.requests
     for name, api in apis(view):
         if api is requests.fetch_consumer or api is requests.fetch_follower:
-            continue  # these are counted as Fetch's, and must not be twice in a sum
+            continue  # these are counted under Fetch, and must not appear twice in a sum
         errors = api.errors
         if api is requests.apis[FETCH]:
             errors = dict(requests.fetch_consumer.errors)
@@ -237,7 +237,7 @@ def request_times(which: str) -> Callable[[View], Iterator[Distribution]]:
 
 
 def idle(view: View) -> float:
-    """The part of the last half minute in which the loop used no CPU time."""
+    """The fraction of the last half minute in which the loop used no CPU time."""
     sources = view.sources
     busy = sources.rates.per_second("busy", view.steady_ms, sources.busy_s())
     return min(1.0, max(0.0, 1 - busy))
@@ -265,7 +265,7 @@ def connection_rate(closed: bool) -> Callable[[View], Iterator[Sample]]:
 
 
 def logins(read: Callable[[LoginCounts], int]) -> Callable[[View], Iterator[Sample]]:
-    """One of the counts of logins, for each listener with SASL."""
+    """One of the counters of logins, for each listener with SASL."""
 
     def samples(view: View) -> Iterator[Sample]:
         for listener, counted in view.sources.logins.items():
@@ -370,7 +370,7 @@ def group_lags(view: View) -> Iterator[Sample]:
 
 
 def _committed(view: View) -> Iterator[tuple[str, str, int, int, int | None]]:
-    """Group, topic, partition, committed offset, and the high watermark if the partition is here."""
+    """Group, topic, partition, committed offset, and the high watermark if the partition is on this broker."""
     left = view.limit
     replicas = view.sources.replicas.partitions
     for group in view.groups:
@@ -384,7 +384,7 @@ def _committed(view: View) -> Iterator[tuple[str, str, int, int, int | None]]:
 
 
 def group_sums(lag: bool) -> Callable[[View], Iterator[Sample]]:
-    """Sums by group and topic; of lags only where all of them are known."""
+    """Sums by group and topic; sums of lags only where all lags are known."""
 
     def samples(view: View) -> Iterator[Sample]:
         sums: dict[tuple[str, str], int] = {}
@@ -441,7 +441,7 @@ def unread_bytes(view: View) -> float:
 
 
 def pushed(read: Callable[[Telemetry], float]) -> Callable[[View], Iterator[Sample]]:
-    """One of the figures on metrics that clients push; nothing if none are taken."""
+    """One of the values about metrics that clients push; none if the broker does not accept them."""
 
     def samples(view: View) -> Iterator[Sample]:
         if view.sources.telemetry is not None:
@@ -451,7 +451,7 @@ def pushed(read: Callable[[Telemetry], float]) -> Callable[[View], Iterator[Samp
 
 
 def log_dir_lag(view: View) -> Iterator[Sample]:
-    """How far the copies that are being made in other log directories are behind their logs."""
+    """The lag of copies being made in other log directories behind their logs."""
     logs = view.sources.logs
     pairs = [(logs.get(copy.tp), copy) for copy in logs.futures()]
     lags = [log.log_end_offset - copy.log_end_offset for log, copy in pairs if log is not None]

@@ -1,4 +1,4 @@
-"""A connection that times how long responses wait and how long sending them takes, for those requests that are timed."""
+"""A connection that measures how long timed responses wait, and how long sending them takes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ SEND = Session._send
 
 
 class TimedSession(Session):
-    """A session whose timed responses are followed to the kernel.
+    """A session that follows timed responses to the kernel.
 
-    Shape: `_sending` is a response that the kernel has not taken, with the time at which it was handed over.
+    Shape: `_sending` is a response that the kernel has not accepted yet, with the time at which it was passed on.
     """
 
     __slots__ = ("_sending",)
@@ -20,7 +20,7 @@ class TimedSession(Session):
         if READY and READY[0].connection is self.info:
             self._send_timed()
             return
-        # What Session._send does, without a further call: this is a part of each request.
+        # The same as Session._send, without another call, since every request runs this.
         output = self._connection.take_output()
         if output and not self.closed:
             transport = self.transport

@@ -1,4 +1,4 @@
-"""What a scrape reads: references to a broker's components, and sums over its partitions that are made in steps."""
+"""The input of a scrape: references to a broker's components, and sums over its partitions that are made in steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .rates import Rates
     from .sessions import StoreSessions
 
-#: How many partitions, groups or connections are looked at in one step.
+#: The number of partitions, groups or connections that are processed in one step.
 STEP = 32
 
 
@@ -37,8 +37,9 @@ STEP = 32
 class Sources:
     """The parts of a running broker whose counters are read.
 
-    Shape: `state` is the broker's, by Apache Kafka's BrokerState; `watchdog` is None if the process runs more than
-    this broker; `upkeep` counts flushes; `telemetry` is what clients push, None if nothing takes it; `logins` are those of the listeners that have any. Unit: `busy_s()` is the CPU time of the loop's thread.
+    Shape: `state` is the broker's, as in Apache Kafka's BrokerState; `watchdog` is None if the process runs more than
+    this broker; `upkeep` counts flushes; `telemetry` holds the metrics that clients push, None if the broker does not
+    accept them; `logins` are those of the listeners with logins. Unit: `busy_s()` is the CPU time of the loop's thread.
     """
 
     node_id: int
@@ -66,7 +67,7 @@ class Sources:
 
 @dataclass(slots=True)
 class TopicIn:
-    """What was produced to a topic's partitions that are here."""
+    """The totals produced to a topic's partitions on this broker."""
 
     appends: int = 0
     bytes: int = 0
@@ -75,9 +76,9 @@ class TopicIn:
 
 @dataclass(slots=True)
 class View:
-    """One scrape. Shape: the fields below `limit` are filled by `look`. Unit: `steady_ms` never goes back.
+    """One scrape. Shape: `look` fills the fields below `limit`. Unit: `steady_ms` never goes back.
 
-    `partitions` and `group_partitions` are those that get series of their own, `left_out` how many more there are.
+    `partitions` and `group_partitions` are those with their own series; `left_out` is the number of others.
     """
 
     sources: Sources
@@ -115,7 +116,7 @@ Steps = Generator[None, None, None]
 
 
 def look(view: View) -> Steps:
-    """Fill a view, in steps. Nothing that may change in the meantime is iterated over."""
+    """Fill a view, in steps; does not iterate over anything that may change in between."""
     yield from look_at_partitions(view)
     yield from look_at_topics(view)
     yield from look_at_image(view)
@@ -149,7 +150,7 @@ def look_at_partitions(view: View) -> Steps:
 
 
 def look_at_topics(view: View) -> Steps:
-    """What clients did to each topic; what is known of topics that are gone is added up, and forgotten."""
+    """The activity of clients on each topic; the counts of topics that are gone are added up and forgotten."""
     counted = view.sources.requests.topics
     image = view.image
     for number, (key, metrics) in enumerate(list(counted.items())):
@@ -171,7 +172,7 @@ def look_at_topics(view: View) -> Steps:
 
 
 def look_at_image(view: View) -> Steps:
-    """Sums over the cluster's partitions; only the controller tells of them."""
+    """Sums over the cluster's partitions; only the controller reports them."""
     if not view.sources.controller.is_active:
         return
     seen = 0
@@ -216,7 +217,7 @@ def look_at_transactions(view: View) -> Steps:
 
 
 def look_at_connections(view: View) -> Steps:
-    """Connections by listener and by what the client says it is."""
+    """Connections by listener and by the client's name and version."""
     for listener in view.sources.listeners:
         name = listener.endpoint.listener
         for number, session in enumerate(list(listener.sessions)):

@@ -1,1 +1,1 @@
-"""Quotas of clients, as Apache Kafka measures and enforces them. Pure: time is passed in."""
+"""Client quotas, measured and enforced as in Apache Kafka. Pure: time is a parameter."""

@@ -1,7 +1,7 @@
-"""How fast something happens, and how long to wait until it was not too fast; pure.
+"""The rate of events, and the wait until a rate is within its bound; pure.
 
-A rate is measured over samples of fixed length. The window is as long as the oldest sample that still counts
-is old, but counts as `samples - 1` whole samples even if the client has just begun, so that a short burst is
+A rate is measured over samples of fixed length. The window reaches back to the start of the oldest sample that still
+counts, but has at least the length of `samples - 1` whole samples even for a new client, so that a short burst is
 allowed. Source: Rate, SampledStat, TokenBucket, QuotaUtils (3.9).
 """
 
@@ -12,28 +12,28 @@ from typing import NamedTuple
 
 START, LAST, SUM = 0, 1, 2
 
-#: Sums of fractions of tokens are not exact: fewer than this are missing tokens.
+#: Sums of fractions of tokens are not exact; only amounts below this count as missing tokens.
 USED_UP = -1e-6
 
 
 class Window(NamedTuple):
-    """Over how much time a rate is measured: the settings `quota.window.num` and `.size.seconds`."""
+    """The window of a rate: the settings `quota.window.num` and `.size.seconds`."""
 
     samples: int = 11
     sample_ms: int = 1000
 
     @property
     def full_s(self) -> int:
-        """The time that a client's burst may take, without the sample that is being filled."""
+        """The time that a client's burst may take, without the current sample."""
         return (self.samples - 1) * self.sample_ms // 1000
 
 
 class SampledRate:
-    """The sum of what was recorded lately, and the time over which it was.
+    """The sum of recent values, and the time in which they were recorded.
 
-    Shape: a sample ends `sample_ms` after its first event. It counts until its **last** event is `samples`
-    times `sample_ms` ago; one sample more than `samples` is kept for those that overlap the window's start.
-    Values are whole numbers, so that taking one back leaves no trace.
+    Shape: a sample ends `sample_ms` after its first event. It counts until its **last** event is `samples` times
+    `sample_ms` ago; one sample more than `samples` is kept for samples that overlap the window's start. Values are
+    whole numbers, so that taking one back restores the exact sum.
     """
 
     __slots__ = ("_recent", "_sum", "_window")
@@ -81,10 +81,10 @@ class RateSensor:
         self._rate = SampledRate(window)
 
     def record(self, value: int, now_ms: int) -> int:
-        """Add a value; return for how many ms nothing may follow until the rate is within its bound again.
+        """Add a value; return the wait in ms until the rate is within its bound again.
 
-        Shape: with an observed rate O above the bound T over a window W, (O - T) / T x W. A bound of 0, for
-        which that has no end, and a negative one mean one window; Apache Kafka does not throttle then.
+        Shape: with an observed rate O above the bound T over a window W, (O - T) / T x W. A bound of 0, for which this
+        is infinite, and a negative bound result in one window; Apache Kafka does not throttle then.
         """
         self.used_ms = now_ms
         self._rate.record(value, now_ms)
@@ -102,9 +102,9 @@ class RateSensor:
 
 
 class TokenBucket:
-    """A bucket that fills at `bound` tokens a second, up to a burst of one whole window; full at first.
+    """A bucket that fills at `bound` tokens a second, up to a burst of one whole window; initially full.
 
-    Shape: it may be overdrawn by one operation, and is used up while there are fewer than 0 tokens.
+    Shape: one operation may overdraw it; it is used up while it has fewer than 0 tokens.
     """
 
     __slots__ = ("_tokens", "_window_s", "bound", "used_ms")
@@ -116,13 +116,13 @@ class TokenBucket:
         self._tokens = inf
 
     def record(self, value: float, now_ms: int) -> int:
-        """Take tokens, however few there are; return how many ms it takes until there are 0 again."""
+        """Take tokens, even if there are not enough; return the time in ms until there are 0 again."""
         self._refill(now_ms)
         self._tokens -= value
         return self._wait_ms()
 
     def try_record(self, value: float, now_ms: int) -> int:
-        """Take tokens unless the bucket is used up: then return how many ms it still is, otherwise 0."""
+        """Take tokens unless the bucket is used up; return the time in ms for which it is used up, otherwise 0."""
         self._refill(now_ms)
         if self._tokens < USED_UP:
             return self._wait_ms()
@@ -144,5 +144,5 @@ class TokenBucket:
 
 
 def whole_ms(ms: float) -> int:
-    """Round as Java's Math.round, up to what a response can say (24 days)."""
+    """Round like Java's Math.round, up to the maximum of a response (24 days)."""
     return int(min(ms + 0.5, 2**31 - 1))

@@ -1,8 +1,7 @@
 """The quotas of clients: bytes produced and fetched, time of requests, changes of the cluster; pure.
 
-What is remembered of clients is bounded, so that nobody can fill the memory with invented client ids.
-Source: ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager (3.9); KIP-13, KIP-124,
-KIP-599.
+The state of clients is bounded, so that invented client ids cannot fill the memory.
+Source: ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager (3.9); KIP-13, KIP-124, KIP-599.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from .entities import (
     match,
 )
 
-#: A client that has not been seen for so long is forgotten. Source: InactiveSensorExpirationTimeSeconds.
+#: A client that is idle for this long is forgotten. Source: InactiveSensorExpirationTimeSeconds.
 EXPIRE_MS = 3_600_000
-#: How many clients are remembered for each kind of quota: some 25 MB if all of them are busy.
+#: The maximum number of clients for each kind of quota: some 25 MB if all of them are busy.
 MAX_SENSORS = 10_000
-#: If there are more, the tenth that was not seen for longest is forgotten.
+#: Beyond the maximum, the least recently used tenth is forgotten.
 FORGOTTEN_AT_ONCE = MAX_SENSORS // 10
-#: A longer client id is represented by a part of it and a hash.
+#: A longer client id is represented by its beginning and a hash.
 MAX_CLIENT_ID = 128
 #: Of the loop's time: 1 % of a second.
 PERCENT_US = 10_000
 
 
 class Sensor(Protocol):
-    """What a table keeps of one client."""
+    """The state of one client in a table."""
 
     bound: float
     used_ms: int
@@ -43,14 +42,14 @@ S = TypeVar("S", bound=Sensor)
 
 
 class SensorTable(Generic[S]):
-    """Sensors by key. Shape: at most `MAX_SENSORS`; those not used for `EXPIRE_MS` go."""
+    """Sensors by key. Shape: at most `MAX_SENSORS`; sensors not used for `EXPIRE_MS` are removed."""
 
     def __init__(self, make: Callable[[float, Window, int], S], window: Window) -> None:
         self.window = window
         self._make = make
         self._sensors: dict[tuple[str, str], S] = {}
         self._swept_ms: int | None = None
-        #: How many were forgotten so far.
+        #: The number of forgotten sensors so far.
         self.forgotten = 0
 
     def __len__(self) -> int:
@@ -91,17 +90,17 @@ class Quota(Generic[S]):
         factor: float = 1,
     ) -> None:
         self.key = key
-        #: What is configured, in the sensors' unit; empty if nobody has this quota.
+        #: The configured quotas, in the sensors' unit; empty if there are none of this kind.
         self.limits: dict[Entity, float] = {}
         self.sensors = SensorTable(make, window)
-        #: How many requests were throttled by this quota so far, and for how long together.
+        #: The number of requests that this quota has throttled so far, and their total delay.
         self.throttled = self.throttled_ms = 0
         self._factor = factor
-        #: By user and client id, as they were found; None for a client without this quota.
+        #: Results of lookups by user and client id; None for a client without this quota.
         self._found: dict[tuple[str, str], S | None] = {}
 
     def set(self, entity: Entity, value: float | None) -> None:
-        """Set or remove the quota of an entity; what was counted goes on to count."""
+        """Set or remove the quota of an entity; what is already counted continues to count."""
         if value is None:
             self.limits.pop(entity, None)
         else:
@@ -109,7 +108,7 @@ class Quota(Generic[S]):
         self._found.clear()
 
     def sensor(self, user: str, client_id: str, now_ms: int) -> S | None:
-        """What counts for a client; None if it has no quota of this kind."""
+        """The sensor that applies to a client; None if it has no quota of this kind."""
         key = (user, client_id)
         sensor = self._found.get(key)
         if sensor is None and key not in self._found:
@@ -134,7 +133,7 @@ class Quota(Generic[S]):
 
 
 class RateQuota(Quota[RateSensor]):
-    """A quota that throttles for as long as the rate needs to come down, but not longer than `cap_ms`."""
+    """A quota that throttles until the rate is back within its bound, but not longer than `cap_ms`."""
 
     def __init__(
         self, key: str, window: Window, *, factor: float = 1, cap_ms: int | None = None
@@ -143,7 +142,7 @@ class RateQuota(Quota[RateSensor]):
         self._cap_ms = cap_ms
 
     def record(self, user: str, client_id: str, value: int, now_ms: int) -> int:
-        """Count a value for a client; return for how many ms it is throttled."""
+        """Count a value for a client; return the time in ms for which it is throttled."""
         sensor = self.sensor(user, client_id, now_ms)
         if sensor is None:
             return 0
@@ -162,13 +161,13 @@ class RateQuota(Quota[RateSensor]):
             sensor.take_back(value, now_ms)
 
     def max_in_window(self, user: str, client_id: str, now_ms: int) -> float | None:
-        """More than this at once is always throttled; None if the client has no quota."""
+        """A larger amount at once is always throttled; None if the client has no quota."""
         sensor = self.sensor(user, client_id, now_ms)
         return None if sensor is None else max(sensor.bound, 0) * self.sensors.window.full_s
 
 
 class MutationQuota(Quota[TokenBucket]):
-    """The quota of what the controller changes: partitions created and deleted."""
+    """The quota of changes by the controller: partitions created and deleted."""
 
     def __init__(self, window: Window) -> None:
         super().__init__(CONTROLLER_MUTATION_RATE, TokenBucket, window)
@@ -176,9 +175,9 @@ class MutationQuota(Quota[TokenBucket]):
     def record(
         self, user: str, client_id: str, partitions: int, now_ms: int, *, strict: bool
     ) -> tuple[bool, int]:
-        """Count a change; return whether it may be made, and for how many ms the client is throttled.
+        """Count a change; return whether it is allowed, and for how many ms the client is throttled.
 
-        Shape: a strict quota refuses a change while it is used up, and does not count it. One that is not strict
+        Shape: a strict quota refuses a change while it is used up, and does not count it. A quota that is not strict
         throttles the client instead.
         """
         sensor = self.sensor(user, client_id, now_ms)
@@ -193,7 +192,7 @@ class MutationQuota(Quota[TokenBucket]):
 
 
 class ClientQuotas:
-    """All quotas of users and clients. Shape: `active` says whether anybody has one."""
+    """All quotas of users and clients. Shape: `active` says whether there are any."""
 
     def __init__(
         self, window: Window | None = None, controller_window: Window | None = None
@@ -201,7 +200,7 @@ class ClientQuotas:
         window = window or Window()
         self.produce = RateQuota(PRODUCER_BYTE_RATE, window)
         self.fetch = RateQuota(CONSUMER_BYTE_RATE, window)
-        #: In microseconds of the loop's time a second, of which 1,000,000 are 100 %.
+        #: In microseconds of the loop's time per second, of which 1,000,000 are 100 %.
         self.request = RateQuota(
             REQUEST_PERCENTAGE, window, factor=PERCENT_US, cap_ms=window.sample_ms
         )
@@ -218,7 +217,7 @@ class ClientQuotas:
 
 
 def shortened(client_id: str) -> str:
-    """A client id to remember, which may have been chosen to take much memory."""
+    """A client id in a form that is safe to keep, since a client may choose a very long one."""
     if len(client_id) <= MAX_CLIENT_ID:
         return client_id
     return f"{client_id[:MAX_CLIENT_ID]}#{hash(client_id)}"

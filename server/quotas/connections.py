@@ -1,4 +1,4 @@
-"""How fast connections may come: to the broker, to a listener, and from an address; pure.
+"""Limits on the rate of new connections: to the broker, to a listener, and from an address; pure.
 
 Source: kafka.network.ConnectionQuotas (3.9); KIP-402, KIP-612.
 """
@@ -9,15 +9,15 @@ from .arithmetic import RateSensor, Window
 from .clients import SensorTable
 from .entities import DEFAULT, Part
 
-#: What the settings say for no limit.
+#: The value of the settings that means no limit.
 UNLIMITED = 2**31 - 1
 
 
 class ConnectionRates:
-    """Counts connections as they come. Shape: `protected` is the listener of other brokers if clients have another.
+    """Counts new connections. Shape: `protected` is the listener between brokers, if clients use another one.
 
     A limit of 0 accepts one connection in each window.
-    Unit: connections a second.
+    Unit: connections per second.
     """
 
     def __init__(self, window: Window | None = None, protected: str | None = None) -> None:
@@ -29,7 +29,7 @@ class ConnectionRates:
         self._by_address = SensorTable(RateSensor, self.window)
 
     def limit_broker(self, rate: int, now_ms: int) -> None:
-        """Set the limit of the whole broker, which does not count for the protected listener."""
+        """Set the limit of the whole broker, which does not apply to the protected listener."""
         self._broker_sensor = self._limited(self._broker_sensor, rate, now_ms)
 
     def limit_listener(self, listener: str, rate: int, now_ms: int) -> None:
@@ -39,7 +39,7 @@ class ConnectionRates:
             self._listeners[listener] = sensor
 
     def limit_address(self, address: Part, rate: int | None) -> None:
-        """Set or remove the limit of an address, or of all that have none of their own (`DEFAULT`)."""
+        """Set or remove the limit of an address, or of all addresses without their own (`DEFAULT`)."""
         if rate is None:
             self._addresses.pop(address, None)
         else:
@@ -59,14 +59,14 @@ class ConnectionRates:
         return [sensor for sensor in found if sensor is not None]
 
     def wait_ms(self, listener: str, now_ms: int) -> int:
-        """Count a connection; return how long it has to wait, and all that come after it, one sample at most."""
+        """Count a connection; return how long it and all later ones have to wait, one sample at most."""
         waits = [sensor.record(1, now_ms) for sensor in self._sensors(listener)]
         return min(max(waits, default=0), self.window.sample_ms)
 
     def refused_ms(self, listener: str, address: str, now_ms: int) -> int:
         """Count a connection for its address; return how long to keep it until it is closed, 0 to serve it.
 
-        Shape: one that is refused does not count at all.
+        Shape: a refused connection does not count.
         """
         rate = self._addresses.get(address, self._addresses.get(DEFAULT))
         if rate is None or rate == UNLIMITED:

@@ -1,4 +1,4 @@
-"""Whom a quota is for, and which of several quotas a client has; pure.
+"""The entities that quotas apply to, and the choice between several quotas of a client; pure.
 
 Source: ClientQuotaManager.DefaultQuotaCallback (3.9); KIP-55, KIP-546.
 """
@@ -17,10 +17,10 @@ class _Default(Enum):
         return self.value
 
 
-#: In place of a name: all users, clients or addresses without a quota of their own.
+#: Instead of a name: all users, clients or addresses without their own quota.
 DEFAULT: Final = _Default.DEFAULT
 
-#: A name, the default, or None for an entity that has no such part.
+#: A name, the default, or None for an entity without this part.
 Part = str | _Default | None
 
 
@@ -37,14 +37,14 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
-#: What the quotas of users and clients are called; the numbers of the first two are whole.
+#: The names of the quotas of users and clients; the values of the first two are whole numbers.
 CLIENT_QUOTAS = (
     PRODUCER_BYTE_RATE,
     CONSUMER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     CONTROLLER_MUTATION_RATE,
 )
-#: What the quotas of addresses are called; whole numbers.
+#: The names of the quotas of addresses; whole numbers.
 IP_QUOTAS = (CONNECTION_CREATION_RATE,)
 
 
@@ -59,8 +59,9 @@ class Match(NamedTuple):
 def match(limits: Mapping[Entity, float], user: str, client_id: str) -> Match | None:
     """The most specific quota of a client; None if it has none.
 
-    Shape: a quota of a user counts all clients of the user together, one of a client id all users of it, and a
-    default counts each user or client id by itself. An empty client id has only the quotas of its user.
+    Shape: a quota of a user counts all clients of the user together, a quota of a client id counts all its users
+    together, and a default quota counts each user or client id separately. An empty client id has only the quotas of
+    its user.
     """
     for entity in (
         Entity(user, client_id),

@@ -1,1 +1,1 @@
-"""Metrics that clients push (KIP-714): who should push what, and what has come."""
+"""Metrics that clients push (KIP-714): their subscriptions, and the pushed values."""

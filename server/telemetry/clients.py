@@ -1,7 +1,7 @@
-"""Which clients should push which metrics, how often, and whether a push may be accepted; pure.
+"""The metrics that each client should push, at which interval, and the checks of pushes; pure.
 
-Source: ClientMetricsManager, ClientMetricsInstance (4.3); KIP-714. A client instance has no connection of its own:
-whoever sends its id is taken for it.
+A client instance is not bound to a connection: any client that sends its id is treated as that instance.
+Source: ClientMetricsManager, ClientMetricsInstance (4.3); KIP-714.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from kwire.types import uuid_to_str
 
 from .subscriptions import DEFAULT_INTERVAL_MS, EVERYTHING, Client, Subscription
 
-#: zstd, lz4, gzip, snappy, the preferred one first. Clients may also send plain bytes.
+#: zstd, lz4, gzip, snappy, in order of preference. Clients may also send uncompressed bytes.
 COMPRESSION_TYPES = (4, 3, 1, 2)
-#: The least used one of more is forgotten.
+#: Beyond this number, the least recently used instance is forgotten.
 MOST_INSTANCES = 16_384
 #: An instance is forgotten after three intervals without a request, and not before this time.
 MIN_EXPIRY_MS = 60_000
-#: Instances that are looked at in one step.
+#: The number of instances that are checked in one step.
 STEP = 256
-#: Ids that no client has. Source: Uuid.RESERVED.
+#: Ids that are not valid for clients. Source: Uuid.RESERVED.
 ZERO_ID = bytes(16)
 RESERVED_IDS = frozenset((ZERO_ID, bytes(15) + b"\1"))
 
-#: After these a client asks for its subscription again at once.
+#: After these errors, a client immediately requests its subscription again.
 ASKS_AGAIN = frozenset((ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
 
 
 class ClientInstance:
-    """One client as it was seen last.
+    """One client as of its last request.
 
-    Shape: `metrics` are prefixes, or `*` alone; `subscription_id` changes with them. Unit: times never go back; those
-    of requests are of the last one that was accepted.
+    Shape: `metrics` are prefixes, or only `*`; `subscription_id` changes with them. Unit: times never go back; those of
+    requests refer to the last accepted one.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class ClientInstance:
         self.expires_ms = 0
 
     def may_get(self, now_ms: int) -> bool:
-        """Whether a request for the subscription is in time; it counts if so."""
+        """Whether a request for the subscription is not too early; counts it if so."""
         last = max(
             (t for t in (self.last_get_ms, self.last_push_ms) if t is not None), default=None
         )
@@ -85,7 +85,9 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether a push is in time; it counts if so. The first one after asking is: clients spread it at random."""
+        """Whether a push is not too early; counts it if so. The first one after a subscription is not, since clients
+        spread it at random.
+        """
         got, pushed = self.last_get_ms, self.last_push_ms
         asked_since = got is not None and (pushed is None or got > pushed)
         if not asked_since and pushed is not None and now_ms - pushed < self.interval_ms:
@@ -95,9 +97,9 @@ class ClientInstance:
 
 
 class TelemetryClients:
-    """The instances of clients, and the subscriptions that they are matched with.
+    """The instances of clients, and the subscriptions that are matched against them.
 
-    Shape: `forgotten` is called with the id of each instance that is dropped. Unit: `now_ms` never goes back.
+    Shape: `forgotten` is called with the id of each dropped instance. Unit: `now_ms` never goes back.
     """
 
     def __init__(
@@ -110,15 +112,15 @@ class TelemetryClients:
         self.max_bytes = max_bytes
         self._forgotten = forgotten
         self.subscriptions: dict[str, Subscription] = {}
-        #: By id; the least recently used first.
+        #: By id, the least recently used first.
         self.instances: dict[bytes, ClientInstance] = {}
-        #: Requests that were refused: too early, and with an old subscription.
+        #: Refused requests: too early, and with an old subscription.
         self.throttled = self.unknown_subscriptions = 0
         self._new_id = new_id or random_id
         self._version = 0
 
     def set(self, name: str, config: Mapping[str, str]) -> None:
-        """Take a subscription's configs; without any it is gone. Errors: Refused if they are not valid."""
+        """Set a subscription's configs; an empty config removes it. Errors: Refused if they are not valid."""
         if config:
             self.subscriptions[name] = Subscription(config)
         elif self.subscriptions.pop(name, None) is None:
@@ -128,7 +130,9 @@ class TelemetryClients:
     def get(
         self, id_: bytes, client: Client, connection_id: str, now_ms: int
     ) -> ClientInstance | ErrorCode:
-        """What a client should push. Shape: with the id ZERO_ID it gets one. Errors: THROTTLING_QUOTA_EXCEEDED."""
+        """A client's subscription. Shape: a client with the id ZERO_ID gets a new id. Errors:
+        THROTTLING_QUOTA_EXCEEDED.
+        """
         if id_ == ZERO_ID:
             id_ = self._fresh_id()
         instance = self._instance(id_, client, connection_id, now_ms)
@@ -150,12 +154,12 @@ class TelemetryClients:
         compression_type: int,
         size: int,
     ) -> ClientInstance | ErrorCode:
-        """Whether a push may be taken; the instance it comes from, if so. Errors: those of KIP-714, in its order."""
+        """The instance of an acceptable push, or an error: those of KIP-714, in its order."""
         if id_ in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST
         instance = self._instance(id_, client, connection_id, now_ms)
         error = ErrorCode.NONE
-        if instance.terminating:  # it has said that it would send nothing more
+        if instance.terminating:  # it has announced that it will send nothing more
             error = ErrorCode.INVALID_REQUEST
         elif not instance.may_push(now_ms) and not terminating:
             self.throttled += 1
@@ -186,7 +190,7 @@ class TelemetryClients:
     def _fresh_id(self) -> bytes:
         while True:
             id_ = self._new_id()
-            # One whose text begins with a dash would be taken for an option by command-line tools.
+            # Command-line tools would take an id that begins with a dash for an option.
             if (
                 id_ not in self.instances
                 and id_ not in RESERVED_IDS
@@ -232,6 +236,8 @@ def random_id() -> bytes:
 
 
 def subscription_id(instance_id: bytes, metrics: list[str], interval_ms: int) -> int:
-    """What tells a client's subscription from others and from its earlier ones. Unit: a signed 32-bit integer."""
+    """An id that distinguishes a client's subscription from others and from its earlier ones. Unit: a signed 32-bit
+    integer.
+    """
     number = crc32c(f"{metrics}{interval_ms}".encode() + instance_id)
     return number - (1 << 32) if number & 1 << 31 else number

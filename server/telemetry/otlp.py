@@ -1,4 +1,4 @@
-"""What a client pushes, decoded: OpenTelemetry's MetricsData. opentelemetry-proto is imported on first use."""
+"""Decodes a client's push: OpenTelemetry's MetricsData. opentelemetry-proto is imported on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 DELTA = 1
 #: DataPointFlags of OpenTelemetry: there is no value.
 NO_RECORDED_VALUE = 1
-#: Attributes of one value, and characters of each, beyond which they are left out or cut.
+#: The maximum number of attributes of a value, and of characters in each; more are omitted or cut off.
 MOST_ATTRIBUTES = 16
 MOST_CHARACTERS = 256
 
@@ -18,11 +18,11 @@ Attributes = tuple[tuple[str, str], ...]
 
 
 class MalformedTelemetry(ValueError):
-    """A push that is no MetricsData."""
+    """A push that is not a MetricsData message."""
 
 
 class Point(NamedTuple):
-    """One value. Shape: `is_sum` if it only grows; `is_delta` if it is to be added to what came before."""
+    """One value. Shape: `is_sum` if it only increases; `is_delta` if it has to be added to earlier values."""
 
     name: str
     attributes: Attributes
@@ -40,10 +40,9 @@ def can_decode() -> bool:
 
 
 def points(payload: bytes) -> Iterator[Point | None]:
-    """The values of a push; None for a metric or value that is of no use here, such as a histogram.
+    """The values of a push; None for a metric or value that is not used here, such as a histogram.
 
-    Shape: a step for each row of the message, however many there are. Errors: MalformedTelemetry, before the first
-    value.
+    Shape: a step for each row of the message. Errors: MalformedTelemetry, before the first value.
     """
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -86,7 +85,7 @@ def _of_metric(metric: Any, resource: Attributes) -> Iterator[Point | None]:
 
 
 def attributes_of(pairs: Iterable[Any]) -> Attributes:
-    """Attributes with values that are no lists or maps, as text."""
+    """Attributes as text, except those whose values are lists or maps."""
     found: list[tuple[str, str]] = []
     for pair in pairs:
         if len(found) == MOST_ATTRIBUTES:

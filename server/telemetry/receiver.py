@@ -1,4 +1,4 @@
-"""Takes what clients push: decompressed and decoded within bounds, in steps, and kept as series."""
+"""Accepts pushes of clients: decompresses and decodes them within limits, in steps, and keeps the values as series."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .series import ClientSeries
 
 logger = logging.getLogger(__name__)
 
-#: Values that are taken in one step.
+#: The number of values that are processed in one step.
 STEP = 32
-#: Silent clients are looked for at most this often.
+#: The minimum interval between searches for silent clients.
 EXPIRY_INTERVAL_MS = 10_000
 
 
 class Telemetry:
     """The metrics of clients at one broker (KIP-714).
 
-    Shape: `exported` counts the pushes that were taken, `failed` those that could not be read.
+    Shape: `exported` counts accepted pushes, `failed` those that could not be read.
     """
 
     def __init__(self, max_bytes: int, max_series: int) -> None:
@@ -35,10 +35,10 @@ class Telemetry:
     def take(
         self, instance: ClientInstance, compression_type: int, payload: bytes, now_ms: int
     ) -> Generator[None, None, ErrorCode]:
-        """Take a push that may be taken, in steps.
+        """Process an acceptable push, in steps.
 
-        Errors: TELEMETRY_TOO_LARGE if it is larger than telemetry.max.bytes when it is decompressed, INVALID_RECORD if it
-        cannot be read, after which a client pushes no more.
+        Errors: TELEMETRY_TOO_LARGE if it is larger than telemetry.max.bytes after decompression, INVALID_RECORD if it
+        cannot be read; after that a client stops pushing.
         """
         yield from self.expire(now_ms)
         if not payload:
@@ -58,7 +58,7 @@ class Telemetry:
         return ErrorCode.NONE
 
     def expire(self, now_ms: int) -> Generator[None, None, None]:
-        """Forget clients that are silent, in steps; not more often than every ten seconds."""
+        """Forget silent clients, in steps; at most once in ten seconds."""
         if now_ms >= self._expire_ms:
             self._expire_ms = now_ms + EXPIRY_INTERVAL_MS
             yield from self.clients.expire(now_ms)

@@ -7,7 +7,7 @@ import re
 from .clients import ClientInstance
 from .otlp import MOST_CHARACTERS, Point
 
-#: What the names of most metrics of clients begin with, and what they begin with here.
+#: The prefix of most metrics of clients, and its replacement.
 THEIR_PREFIX = "org.apache.kafka."
 OUR_PREFIX = "kafka_client_"
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
@@ -17,7 +17,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Family:
-    """The series of one name. Shape: `counts` if their values only grow."""
+    """The series of one name. Shape: `counts` if their values only increase."""
 
     __slots__ = ("counts", "values")
 
@@ -29,8 +29,8 @@ class Family:
 class ClientSeries:
     """The series of all clients, at most `limit` of them.
 
-    Shape: `families` by name. `left_out` counts values that came when there were as many, `ignored` those that are no
-    numbers, or of no use here.
+    Shape: `families` by name. `left_out` counts values that arrived when the limit was reached; `ignored` counts values
+    that are not numbers, or not used here.
     """
 
     def __init__(self, limit: int) -> None:
@@ -40,7 +40,7 @@ class ClientSeries:
         self._of_client: dict[bytes, set[tuple[str, Labels]]] = {}
 
     def take(self, instance: ClientInstance, point: Point | None) -> None:
-        """Take a value from a client; None counts as one that is of no use."""
+        """Add a value from a client; None counts as unused."""
         if point is None:
             self.ignored += 1
             return
@@ -72,12 +72,12 @@ class ClientSeries:
 
 
 def name_of(metric: str) -> str:
-    """The name of a series: org.apache.kafka.producer.x as kafka_client_producer_x."""
+    """The name of a series: kafka_client_producer_x for org.apache.kafka.producer.x."""
     return OUR_PREFIX + NOT_IN_NAMES.sub("_", metric.removeprefix(THEIR_PREFIX)[:MOST_CHARACTERS])
 
 
 def labels_of(instance: ClientInstance, point: Point) -> Labels:
-    """The labels of a value: who sent it, and its attributes, of which none can pass for another client's."""
+    """The labels of a value: its sender and its attributes, none of which can imitate another client."""
     found = {}
     for key, value in point.attributes:
         name = NOT_IN_NAMES.sub("_", key)

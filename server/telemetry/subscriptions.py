@@ -1,4 +1,4 @@
-"""Subscriptions to clients' metrics: the configs of resources of type CLIENT_METRICS; pure.
+"""Subscriptions to client metrics: the configs of resources of type CLIENT_METRICS; pure.
 
 Source: ClientMetricsConfigs, ControllerConfigurationValidator (4.3); KIP-714.
 """
@@ -15,7 +15,7 @@ from ..config.definitions import ConfigError, ConfigKey, ConfigSource, ConfigTyp
 from ..config.describe import ConfigEntry, Synonym
 from ..coordinator.pattern import InvalidPattern, Pattern
 
-#: In `metrics`: all of them.
+#: In `metrics`: all metrics.
 EVERYTHING = "*"
 DEFAULT_INTERVAL_MS = 5 * 60 * 1000
 MIN_INTERVAL_MS = 100
@@ -40,7 +40,7 @@ KEYS: dict[str, ConfigKey] = {
 
 
 class Client(NamedTuple):
-    """What a subscription can look at of a client. Shape: all are texts; the names are those in `match`."""
+    """The attributes of a client that a subscription can match. Shape: strings; their names are those in `match`."""
 
     client_instance_id: str
     client_id: str
@@ -51,7 +51,7 @@ class Client(NamedTuple):
 
 
 class Subscription:
-    """One subscription. Shape: `match` has an expression for the whole value of each attribute it names."""
+    """One subscription. Shape: `match` has, for each attribute, an expression for its whole value."""
 
     __slots__ = ("interval_ms", "match", "metrics")
 
@@ -63,15 +63,15 @@ class Subscription:
         }
 
     def matches(self, client: Client) -> bool:
-        """Whether the client is one of those that should push."""
+        """Whether the client should push metrics."""
         return all(pattern.matches(getattr(client, name)) for name, pattern in self.match.items())
 
 
 def check(name: str, proposed: Mapping[str, str]) -> None:
-    """Refuse what a subscription may not have.
+    """Refuse invalid configs of a subscription.
 
-    Errors: Refused, with Apache Kafka's codes and sentences. Expressions are RE2's instead of Java's, so those with
-    look-around or back-references are refused, too.
+    Errors: Refused, with Apache Kafka's codes and messages. Expressions are RE2's instead of Java's, so expressions
+    with look-around or back-references are also refused.
     """
     if not name:
         raise Refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
@@ -112,7 +112,7 @@ def match_of(patterns: list[str]) -> Iterator[tuple[str, str]]:
 def describe(
     stored: Mapping[str, str], wanted: Container[str] | None = None
 ) -> Iterator[ConfigEntry]:
-    """Every config of a subscription, or those wanted."""
+    """Every config of a subscription, or the requested ones."""
     for name, key in KEYS.items():
         if wanted is not None and name not in wanted:
             continue

@@ -1,8 +1,8 @@
 """Access control: the schemes of ids, and the checks of lists and paths; pure.
 
-Schemes: `world` (everybody), `auth` (stands for the ids of the client that sets the list), `digest`
-(user and password, the latter as SHA-1 in base64) and `ip` (an IPv4 address or network). Omitted:
-`sasl` and `x509`, which a ZooKeeper server supports only with more settings, too.
+Schemes: `world` (everybody), `auth` (stands for the ids of the client that sets the list), `digest` (user and password,
+the latter as SHA-1 in base64) and `ip` (an IPv4 address or network). Omitted: `sasl` and `x509`, which a ZooKeeper
+server also supports only with additional settings.
 Source: PrepRequestProcessor.fixupACL, ZooKeeperServer.checkACL, the providers of server.auth, PathUtils.
 """
 
@@ -16,7 +16,7 @@ from ..store import StoreError
 from .records import Code
 
 SPECIAL_PATHS = frozenset({"/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"})
-#: Characters that a name may not have: control characters, surrogates and private ones.
+#: Characters that a name may not contain: control characters, surrogates and private-use characters.
 BAD_CHARACTERS = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 RELATIVE = re.compile(r"/\.\.?(?:/|$)")
 
@@ -70,7 +70,7 @@ def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
 
 
 def check_acl(acl: Acl | None, permission: int, ids: Iterable[AclId]) -> None:
-    """Refuse a client to which the list does not grant a permission. Errors: Refused (NO_AUTH)."""
+    """Refuse a client if the list does not grant it a permission. Errors: Refused (NO_AUTH)."""
     if acl is None:
         return
     for perms, granted in acl:
@@ -85,7 +85,7 @@ def check_acl(acl: Acl | None, permission: int, ids: Iterable[AclId]) -> None:
 
 
 def matches(granted: AclId, known: str) -> bool:
-    """Whether an id in a list covers one of a client, both of the same scheme."""
+    """Whether an id in a list covers a client's id of the same scheme."""
     if granted.scheme == "ip":
         network, address = ip_network(granted.id), ip_network(known)
         if network is None or address is None:
@@ -106,7 +106,7 @@ def hide_passwords(acl: Acl) -> Acl:
 
 
 def authenticate(scheme: str | None, auth: bytes | None, address: str) -> AclId:
-    """The id proven by credentials. Errors: Refused (AUTH_FAILED)."""
+    """The id that the credentials prove. Errors: Refused (AUTH_FAILED)."""
     if scheme == "digest" and auth is not None:
         return AclId("digest", digest_id(auth))
     if scheme == "ip":
@@ -129,7 +129,7 @@ def user_name(id_: AclId) -> str:
 
 
 def ip_network(text: str) -> tuple[int, int] | None:
-    """An IPv4 address as a number, and how many of its bits count; None if it is invalid."""
+    """An IPv4 address as a number, and the number of its significant bits; None if it is invalid."""
     address, slash, bits = text.partition("/")
     parts = address.split(".")
     if len(parts) != 4 or not all(re.fullmatch(r"\+?[0-9]+", part) for part in parts):
@@ -160,5 +160,5 @@ def valid_ip(id_: str | None) -> bool:
 
 
 VALID = {"digest": valid_digest, "ip": valid_ip}
-#: Schemes whose ids identify a client, not only its address: `auth` stands for these.
+#: Schemes whose ids identify a client, not only its address; `auth` stands for these.
 AUTHENTICATED = frozenset({"digest"})

@@ -10,14 +10,14 @@ from ..tree import Applied
 
 
 class Now(NamedTuple):
-    """The time: for Stats the wall clock's, for timeouts one that never goes back."""
+    """The current time: for Stats by the wall clock, for timeouts by a clock that never goes back."""
 
     wall_ms: int
     monotonic_ms: int
 
 
 class Stage(Enum):
-    """What may come next on a connection."""
+    """The message that a connection expects next."""
 
     NEW = "a ConnectRequest"
     OPEN = "requests"
@@ -56,10 +56,10 @@ class Connection:
 
 
 class Effects:
-    """What has to be done after a call.
+    """The actions that follow a call.
 
-    Shape: `frames` are (connection, message without its length), None to close the connection; they
-    are sent in order, and not before everything in `applied` is durable.
+    Shape: `frames` are (connection, message without its length), None to close the connection; they are sent in order,
+    and not before everything in `applied` is durable.
     """
 
     __slots__ = ("applied", "frames")
@@ -75,7 +75,7 @@ class Effects:
             self.frames.append((connection, message))
 
     def close(self, connection: Connection) -> None:
-        """Close a connection after everything sent before."""
+        """Close a connection after everything sent so far."""
         if connection.stage is not Stage.CLOSED:
             connection.stage = Stage.CLOSED
             self.frames.append((connection, None))

@@ -39,7 +39,7 @@ class Reader:
         self.position = position
 
     def take(self, size: int) -> bytes:
-        """The next bytes. Errors: JuteError when there are fewer."""
+        """The next bytes. Errors: JuteError if there are fewer."""
         end = self.position + size
         if size < 0 or end > len(self.data):
             raise JuteError(f"{size} bytes wanted at {self.position} of {len(self.data)}")
@@ -48,19 +48,19 @@ class Reader:
         return taken
 
     def at_end(self) -> bool:
-        """Whether everything was read."""
+        """Whether everything has been read."""
         return self.position == len(self.data)
 
 
 class JuteType(NamedTuple):
-    """How values of a type are read and written."""
+    """The functions that read and write values of a type."""
 
     read: Callable[[Reader], Any]
     write: Callable[[bytearray, Any], None]
 
 
 def read_boolean(reader: Reader) -> bool:
-    """Anything but 0 is true, as in Java."""
+    """As in Java, any value except 0 is true."""
     return reader.take(1) != b"\0"
 
 
@@ -107,7 +107,7 @@ def write_buffer(out: bytearray, value: bytes | None) -> None:
 
 
 def read_string(reader: Reader) -> str | None:
-    """Text or null; what is not UTF-8 is replaced, as in Java."""
+    """Text or null; invalid UTF-8 is replaced, as in Java."""
     value = read_buffer(reader)
     return None if value is None else value.decode(errors="replace")
 
@@ -168,7 +168,7 @@ def vector(element: JuteType) -> JuteType:
         count = read_int(reader)
         if count == -1:
             return None
-        # Each element takes at least a byte: a higher count would only fill the memory.
+        # Each element takes at least a byte; a higher count would only fill the memory.
         if count < 0 or count > len(reader.data) - reader.position:
             raise JuteError(f"a vector of {count} elements")
         return tuple([element.read(reader) for _ in range(count)])

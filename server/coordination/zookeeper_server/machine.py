@@ -1,12 +1,11 @@
 """A ZooKeeper server's handling of each frame: connections, sessions, watches; pure.
 
-Nothing here waits, reads a clock or uses a socket. Each call returns `Effects`: the changes to the
-tree, and the frames to send, in order, once those are durable. Source: ZooKeeper 3.8, standalone:
-ZooKeeperServer, PrepRequestProcessor, FinalRequestProcessor, SessionTrackerImpl, DataTree.
+No function here waits, reads a clock or uses a socket. Each call returns `Effects`: the changes to the tree, and the
+frames to send, in order, once the changes are durable. Source: ZooKeeper 3.8, standalone: ZooKeeperServer,
+PrepRequestProcessor, FinalRequestProcessor, SessionTrackerImpl, DataTree.
 
-Omitted: SASL (answered as by a server without it), quotas (their nodes can be created, but limit
-nothing), nodes with a time to live (UNIMPLEMENTED, as by default), reconfiguration (refused, as by
-default).
+Omitted: SASL (answered like a server without it), quotas (their nodes can be created, but limit nothing), nodes with a
+time to live (UNIMPLEMENTED, the default), reconfiguration (refused, the default).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .records import (
 )
 from .served_tree import ServedTree
 
-#: How often containers without children are deleted. Source: znode.container.checkIntervalMs.
+#: The interval at which containers without children are deleted. Source: znode.container.checkIntervalMs.
 CONTAINER_CHECK_MS = 60_000
 NO_PASSWORD = bytes(16)
 
@@ -83,7 +82,7 @@ class Machine:
         self._new_session_id = new_session_id
         self._new_password = new_password
         self.connections: dict[Connection, None] = {}
-        # A stored session gets its full timeout to come back.
+        # A stored session gets its full timeout for its client to come back.
         self.sessions = {
             session_id: LiveSession(session.timeout_ms, now)
             for session_id, session in tree.sessions.items()
@@ -139,7 +138,7 @@ class Machine:
         return effects
 
     def observe(self, applied: Applied) -> Effects:
-        """Notify watchers of a change that somebody else made to the tree."""
+        """Notify watchers of a change to the tree that another writer made."""
         effects = Effects()
         self.served.fire(applied, effects)
         return effects
@@ -148,13 +147,12 @@ class Machine:
 
     def _connect(self, connection: Connection, reader: Reader, now: Now, effects: Effects) -> None:
         request = decode(ConnectRequest, reader)
-        # Clients before 3.4 do not say whether they accept a read-only server, and are not told
-        # either.
+        # Clients before 3.4 do not say whether they accept a read-only server, and their reply has no such field.
         read_only_flag = not reader.at_end()
         if read_only_flag:
             read_boolean(reader)
         if request.last_zxid_seen > self.tree.zxid:
-            effects.close(connection)  # it has seen a later tree than ours
+            effects.close(connection)  # it has seen a newer tree than this one
             return
         low, high = self.limits
         timeout_ms = min(max(request.timeout_ms, low), high)
@@ -173,7 +171,7 @@ class Machine:
             self._refuse_session(connection, read_only_flag, effects)
             return
         if live.connection is not None:
-            effects.close(live.connection)  # the client gave it up
+            effects.close(live.connection)  # closed by the client
             self.disconnected(live.connection)
         if timeout_ms != stored.timeout_ms:
             renewed = Session(timeout_ms, stored.password)
@@ -211,7 +209,7 @@ class Machine:
         return effects
 
     def next_tick_ms(self) -> int:
-        """The earliest time at which `tick` has something to do; on the monotonic clock."""
+        """The earliest time at which `tick` has work; on the monotonic clock."""
         return min(
             (session.deadline_ms for session in self.sessions.values()),
             default=self._containers_at_ms,

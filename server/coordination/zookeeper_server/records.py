@@ -1,8 +1,8 @@
 """ZooKeeper's requests and replies as records, in the order of the wire; pure.
 
-Every frame is an int length and a message. The first of a connection is a ConnectRequest, answered by
-a ConnectResponse; from then on requests are a RequestHeader and a record of its opcode, and replies a
-ReplyHeader and, if its `err` is 0, a record. Source: zookeeper.jute and ZooDefs of ZooKeeper 3.8.
+Every frame consists of an int length and a message. The first message of a connection is a ConnectRequest, answered by
+a ConnectResponse. After that, requests are a RequestHeader and a record of its opcode, and replies are a ReplyHeader
+and, if its `err` is 0, a record. Source: zookeeper.jute and ZooDefs of ZooKeeper 3.8.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTIFICATION_XID, PING_XID, AUTH_XID, SET_WATCHES_XID = -1, -2, -4, -8
 
 
 class OpCode(IntEnum):
-    """What a request asks for. Source: ZooDefs.OpCode."""
+    """The operation of a request. Source: ZooDefs.OpCode."""
 
     NOTIFICATION = 0
     CREATE = 1
@@ -72,7 +72,7 @@ class OpCode(IntEnum):
 
 
 class Code(IntEnum):
-    """Why a request was refused. Source: KeeperException.Code."""
+    """The reason that a request was refused. Source: KeeperException.Code."""
 
     OK = 0
     RUNTIME_INCONSISTENCY = -2
@@ -93,7 +93,7 @@ class Code(IntEnum):
 
 
 class EventType(IntEnum):
-    """Why a watch fired. Source: Watcher.Event.EventType."""
+    """The reason that a watch fired. Source: Watcher.Event.EventType."""
 
     CREATED = 1
     DELETED = 2
@@ -116,7 +116,7 @@ class ConnectRequest(NamedTuple):
 
 
 class ConnectResponse(NamedTuple):
-    """The session; all 0 if it is over. `readOnly` follows for clients that sent it."""
+    """The session; all fields 0 if it has ended. `readOnly` follows for clients that sent it."""
 
     protocol_version: int
     timeout_ms: int
@@ -195,7 +195,7 @@ class SetAclRequest(NamedTuple):
 
 
 class SetWatchesRequest(NamedTuple):
-    """Leave watches again after a reconnect, and fire those that would have fired."""
+    """Leave watches again after a reconnect, and fire those whose event was missed."""
 
     relative_zxid: int
     data: tuple[str, ...]
@@ -204,7 +204,7 @@ class SetWatchesRequest(NamedTuple):
 
 
 class SetWatches2Request(NamedTuple):
-    """The same, with persistent watches."""
+    """The same, including persistent watches."""
 
     relative_zxid: int
     data: tuple[str, ...]
@@ -245,7 +245,7 @@ class ReconfigRequest(NamedTuple):
 
 
 class MultiHeader(NamedTuple):
-    """Comes before each op of a multi and each result, and once more, with `done`, at the end."""
+    """Precedes each op of a multi and each result, and appears once more, with `done`, at the end."""
 
     type: int
     done: bool
@@ -376,7 +376,7 @@ REQUESTS: dict[int, type] = {
     OpCode.RECONFIG: ReconfigRequest,
 }
 
-#: The record of a reply whose `err` is 0; opcodes not listed here are answered by a header alone.
+#: The record of a reply whose `err` is 0; for opcodes not listed here, the reply is only a header.
 REPLIES: dict[int, type] = {
     OpCode.CREATE: PathReply,
     OpCode.CREATE2: Create2Reply,
@@ -425,7 +425,7 @@ def decode(record: type[R], reader: Reader) -> R:
 
 
 def encode(*records: Any) -> bytes:
-    """The bytes of records, one after another."""
+    """The concatenated bytes of records."""
     out = bytearray()
     for record in records:
         for field, value in zip(LAYOUTS[type(record)], record, strict=True):

@@ -1,8 +1,8 @@
-"""What each request does with the tree; pure.
+"""The effect of each request on the tree; pure.
 
-A handler takes the call and the request's record (for a multi, the reader behind the header) and
-returns the body of the reply. Errors: StoreError, which becomes the `err` of the reply (`code_of`);
-JuteError for an unreadable record.
+A handler takes the call and the request's record (for a multi, the reader positioned after the header) and returns the
+body of the reply. Errors: StoreError, which becomes the `err` of the reply (`code_of`); JuteError for an unreadable
+record.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ ERROR_CODES: dict[type[StoreError], Code] = {
     NotEmpty: Code.NOT_EMPTY,
     NoChildrenForEphemerals: Code.NO_CHILDREN_FOR_EPHEMERALS,
 }
-#: CreateMode: flags -> (ephemeral, sequential); the rest have a time to live or do not exist.
+#: CreateMode: flags -> (ephemeral, sequential); the others have a time to live or do not exist.
 CREATE_MODES = {
     0: (False, False),
     1: (True, False),
@@ -91,7 +91,7 @@ CHILDREN, DATA, ANY = 1, 2, 3
 
 
 class Call(NamedTuple):
-    """A request being handled: what a handler may use and change."""
+    """A request being handled, with everything that a handler may use and change."""
 
     served: ServedTree
     connection: Connection
@@ -130,14 +130,14 @@ def write(call: Call, ops: Iterable[TreeOp]) -> Applied:
     try:
         applied = served.tree.apply(ops, call.connection.session_id, call.now.wall_ms, guard)
     except StoreError:
-        served.tree.zxid += 1  # a write that fails uses up a number, too
+        served.tree.zxid += 1  # a failed write also uses up a number
         raise
     served.applied(applied, call.effects)
     return applied
 
 
 def tree_op(call: Call, opcode: int, record: Any) -> TreeOp:
-    """The tree's form of an op. Errors: Refused, if the request alone shows it is invalid."""
+    """The tree's form of an op. Errors: Refused, if the request is invalid regardless of the tree."""
     if isinstance(record, (CreateRequest, CreateTtlRequest)):
         return create_op(call, opcode, record)
     if opcode == OpCode.DELETE:
@@ -198,7 +198,7 @@ def result_record(opcode: int, applied: Applied, index: int) -> Any:
 
 
 def multi(call: Call, reader: Reader) -> bytes:
-    """Apply all ops, or none: then each result is an error; the first failed op has its own."""
+    """Apply all ops, or none. In that case each result is an error, and the first failed op has its own."""
     ops = decode_multi(reader, MULTI_OPS)
     begun = 0
 
@@ -227,7 +227,7 @@ def check(call: Call, record: VersionRequest) -> bytes:
 
 
 def reconfig(call: Call, _: object) -> bytes:
-    """Refuse: there is nothing to reconfigure."""
+    """Refuse, since there is nothing to reconfigure."""
     call.served.tree.zxid += 1
     raise Refused(Code.RECONFIG_DISABLED)
 
@@ -236,7 +236,7 @@ def reconfig(call: Call, _: object) -> bytes:
 
 
 def exists(call: Call, record: WatchingRequest) -> bytes:
-    """The Stat; the watch is left in either case."""
+    """The Stat; the watch is left even without a node."""
     if record.path is None:
         raise JuteError("a null path")
     if "\0" in record.path:
@@ -285,7 +285,7 @@ def get_children2(call: Call, record: WatchingRequest) -> bytes:
 
 
 def get_acl(call: Call, record: PathRequest) -> bytes:
-    """The list; hashes of passwords are shown only to clients that may change it."""
+    """The list; password hashes are shown only to clients that may change it."""
     node = call.served.readable(call.connection, record.path, READ | ADMIN)
     acl = OPEN if node.acl is None else node.acl
     try:
@@ -296,7 +296,7 @@ def get_acl(call: Call, record: PathRequest) -> bytes:
 
 
 def get_all_children_number(call: Call, record: PathRequest) -> bytes:
-    """How many nodes there are below, at any depth."""
+    """The number of nodes below, at any depth."""
     call.served.readable(call.connection, record.path)
     nodes = call.served.tree.nodes
     prefix = "/" if record.path == "/" else f"{record.path}/"
@@ -329,12 +329,12 @@ def multi_read(call: Call, reader: Reader) -> bytes:
 
 
 def sync(call: Call, record: PathRequest) -> bytes:
-    """Do nothing: there is no leader to catch up with."""
+    """Do nothing, since there is no leader to catch up with."""
     return encode(PathReply(record.path))
 
 
 def ping(call: Call, _: object) -> bytes:
-    """Do nothing: the session was kept alive already."""
+    """Do nothing, since the session was already kept alive."""
     return b""
 
 
@@ -348,7 +348,7 @@ def who_am_i(call: Call, _: object) -> bytes:
 
 
 def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> bytes:
-    """Leave watches after a reconnect; changes in the meantime are reported at once."""
+    """Leave watches after a reconnect; changes in the meantime are reported immediately."""
     served, connection = call.served, call.connection
     nodes, since = served.tree.nodes, record.relative_zxid
 
@@ -400,7 +400,7 @@ def add_watch(call: Call, record: WatchTypeRequest) -> bytes:
 
 
 def watch_tables(call: Call, record: WatchTypeRequest) -> list[Any]:
-    """The tables a WatcherType names. Errors: JuteError."""
+    """The tables that a WatcherType names. Errors: JuteError."""
     if record.path is None or record.type not in (CHILDREN, DATA, ANY):
         raise JuteError(f"no type of watch {record.type}")
     tables = []
@@ -412,7 +412,7 @@ def watch_tables(call: Call, record: WatchTypeRequest) -> list[Any]:
 
 
 def check_watches(call: Call, record: WatchTypeRequest) -> bytes:
-    """Check that there is such a watch. Errors: Refused (NO_WATCHER)."""
+    """Check that such a watch exists. Errors: Refused (NO_WATCHER)."""
     if not any(table.has(record.path, call.connection) for table in watch_tables(call, record)):
         raise Refused(Code.NO_WATCHER)
     return b""

@@ -1,4 +1,4 @@
-"""The tree as clients see it: who may read a node, and who is notified of a change; pure."""
+"""The tree as clients see it: permission to read a node, and notifications of changes; pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ServedTree:
         self.child_watches: WatchTable[Connection] = WatchTable()
 
     def applied(self, applied: Applied, effects: Effects) -> None:
-        """Record that a request changed the tree, and notify watchers before it is answered."""
+        """Record that a request changed the tree, and notify watchers before the request is answered."""
         effects.applied.append(applied)
         self.fire(applied, effects)
 
     def fire(self, applied: Applied, effects: Effects) -> None:
-        """Notify the watchers of what has changed."""
+        """Notify the watchers of changes."""
         for event, acl in zip(applied.events, applied.event_acls, strict=True):
             type_ = EVENT_TYPES[event.kind]
             told: list[Connection] = []
@@ -44,7 +44,7 @@ class ServedTree:
                 try:
                     check_acl(acl, READ, connection.ids)
                 except Refused:
-                    continue  # a client that may not read a node is not notified of it either
+                    continue  # no notification without permission to read the node
                 self.notify(connection, type_, event.path, effects)
 
     def notify(self, connection: Connection, type_: EventType, path: str, effects: Effects) -> None:
@@ -53,7 +53,7 @@ class ServedTree:
         effects.send(connection, encode(header, WatcherEvent(type_, SYNC_CONNECTED, path)))
 
     def readable(self, connection: Connection, path: str | None, permission: int = READ) -> Node:
-        """The node of a request that reads. Errors: NoNode, Refused."""
+        """The node of a read request. Errors: NoNode, Refused."""
         node = self.tree.nodes.get(path or "/") if path is not None else None
         if node is None:
             raise NoNode(path or "", "no node")

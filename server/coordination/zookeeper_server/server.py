@@ -1,7 +1,7 @@
-"""The server's sockets: frames to the machine, its effects to the file, then its frames out.
+"""The server's sockets: frames go to the machine, its effects to the file, then its frames to the clients.
 
-Frames from the machine wait until everything they may report is durable, and are sent in the
-machine's order across all connections: no client learns of a write that a crash could undo.
+Frames from the machine wait until everything that they may report is durable, and are sent in the machine's order
+across all connections: no client learns of a write that a crash could undo.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ logger = logging.getLogger(__name__)
 
 #: The largest message; a longer one closes the connection. Source: jute.maxbuffer.
 MAX_MESSAGE_BYTES = 0xFFFFF
-#: If the clock jumps by more than this, sessions are not ended: the server itself stood still, and
-#: messages from clients are still unread.
+#: If the clock jumps by more than this, sessions are not ended: the server itself was stopped, and messages from
+#: clients are still unread.
 LATE_MS = 500
 #: How long a new connection may stay silent. Source: NIOServerCnxnFactory.sessionlessCnxnTimeout.
 SESSIONLESS_S = 10.0
 
 
 class Settings(NamedTuple):
-    """How to serve."""
+    """The settings of a server."""
 
     host: str = "127.0.0.1"
     port: int = 2181
@@ -48,7 +48,7 @@ class Settings(NamedTuple):
 
 
 class Held:
-    """Frames that wait for one commit."""
+    """Frames that wait for the same commit."""
 
     __slots__ = ("arrived_ms", "frames", "group")
 
@@ -59,7 +59,7 @@ class Held:
 
 
 class Latency:
-    """How long replies took, in ms."""
+    """The time that replies took, in ms."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -132,7 +132,7 @@ class ZooKeeperServer:
         """Accept connections. Errors: OSError."""
         self._carry_out(self.machine.prepare())
         host, port = self.settings.host, self.settings.port
-        # A name may stand for several addresses, each of which would get another free port.
+        # A name may have several addresses, each of which would get another free port.
         family = socket.AF_INET if port == 0 and ":" not in host else socket.AF_UNSPEC
         self._server = await self._loop.create_server(
             lambda: ClientProtocol(self), host or None, port, family=family
@@ -141,7 +141,7 @@ class ZooKeeperServer:
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
+        """The port on which the server listens."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -151,11 +151,11 @@ class ZooKeeperServer:
         return Now(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def end_owner(self, path: str) -> None:
-        """End the session that owns a node, for a caller that knows that its client is dead."""
+        """End the session that owns a node, for a caller that knows that the session's client is dead."""
         self._carry_out(self.machine.end_owner(path, self.now()))
 
     async def close(self) -> None:
-        """Close all connections and the file, which keeps the sessions."""
+        """Close all connections and the file; the sessions remain in the file."""
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -185,7 +185,7 @@ class ZooKeeperServer:
         self.received += 1
         try:
             effects = self.machine.received(connection, message, self.now())
-        except Exception:  # a bug of ours must not end the other sessions
+        except Exception:  # a bug in kwire must not end the other sessions
             logger.exception("request %s failed", message.hex())
             self.protocols[connection].transport.abort()
             return
@@ -251,7 +251,7 @@ class ZooKeeperServer:
 
     def _committed(self, failure: StoreClosed | None) -> None:
         if failure is not None:
-            return  # what cannot be made durable must not be reported
+            return  # do not report changes that cannot be made durable
         held = self._held.popleft()
         self.latency.add(self._clock.monotonic_ms() - held.arrived_ms, len(held.frames))
         self._send(held.frames)

@@ -1,8 +1,8 @@
 """Watches of connections on nodes: one-time, persistent, or persistent for the whole subtree; pure.
 
-Source: ZooKeeper's WatchManager. There is one table for data and existence, one for children; a
-persistent watch is in both. A connection has at most one watch on a path in a table: leaving
-another kind replaces it.
+There is one table for data and existence, and one for children; a persistent watch is in both. A connection has at most
+one watch on a path in a table: leaving another kind replaces it.
+Source: ZooKeeper's WatchManager.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ W = TypeVar("W")
 
 
 class WatchMode(Enum):
-    """How long a watch stays and what it covers."""
+    """The duration of a watch and its scope."""
 
     ONCE = "once"
     PERSISTENT = "persistent"
@@ -26,7 +26,7 @@ class WatchMode(Enum):
 
 
 class WatchTable(Generic[W]):
-    """Who watches which paths; a watcher is anything that can be a key."""
+    """The watchers of paths; any hashable value can be a watcher."""
 
     def __init__(self) -> None:
         self.by_path: dict[str, dict[W, WatchMode]] = {}
@@ -82,14 +82,14 @@ class WatchTable(Generic[W]):
         return list(told)
 
     def count(self) -> int:
-        """How many watches there are."""
+        """The number of watches."""
         return sum(map(len, self.by_path.values()))
 
     def _covering(self, path: str) -> Iterable[str]:
         if not self._recursive:
             return (path,)
         paths = [path]
-        while path != "/" and "/" in path:  # `has` may be asked for anything
+        while path != "/" and "/" in path:  # `has` accepts any string
             path = parent_of(path)
             paths.append(path)
         return paths

@@ -1,10 +1,9 @@
-"""The four-letter words by which operators inspect a server; pure.
+"""The four-letter words with which operators inspect a server; pure.
 
-A connection that begins with one of them instead of a frame gets a text and is closed. The texts
-have ZooKeeper's form, since tools read them. Source: org.apache.zookeeper.server.command.
+A connection that begins with one of them instead of a frame gets a text and is closed. The texts have ZooKeeper's form,
+since tools read them. Source: org.apache.zookeeper.server.command.
 
-Omitted: words that change something (crst, srst, gtmk, stmk) or need an ensemble (dirs, hash,
-orst).
+Omitted: words that change something (crst, srst, gtmk, stmk) or need an ensemble (dirs, hash, orst).
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ from .connection import Connection, Now
 from .machine import Machine
 from .records import OpCode
 
-#: The version reported to clients; tools and libraries read the number.
+#: The version reported to clients; tools and libraries check the number.
 ZOOKEEPER_VERSION = "3.8.4"
 
 
 class Facts(NamedTuple):
-    """What only the process around the machine knows.
+    """Facts that only the process around the machine knows.
 
-    Shape: `latency` is minimum, mean and maximum, in ms; `settings` and `environment` are shown as
-    is.
+    Shape: `latency` is minimum, mean and maximum, in ms; `settings` and `environment` are shown unchanged.
     """
 
     program: str
@@ -49,7 +47,7 @@ def refusal(word: str) -> str:
 
 
 def version_line(facts: Facts) -> str:
-    """The first line of several answers; libraries look for the number."""
+    """The first line of several answers; libraries read the version from it."""
     return f"Zookeeper version: {ZOOKEEPER_VERSION}-{facts.program}, standalone, not replicated\n"
 
 
@@ -64,7 +62,7 @@ def isro(machine: Machine, facts: Facts, now: Now) -> str:
 
 
 def summary(machine: Machine, facts: Facts) -> str:
-    """The common end of srvr and stat."""
+    """The last lines of srvr and stat."""
     least, mean, most = facts.latency
     return (
         f"Latency min/avg/max: {least}/{mean:.4g}/{most}\n"
@@ -180,7 +178,7 @@ def ephemerals(machine: Machine) -> dict[int, list[str]]:
 
 
 def wchs(machine: Machine, facts: Facts, now: Now) -> str:
-    """How many watches there are."""
+    """The number of watches."""
     table = machine.served.data_watches
     return (
         f"{len(table.by_watcher)} connections watching {len(table.by_path)} paths\n"
