@@ -1,1 +1,1 @@
-"""The broker. In a checkout this package is `server`; an installed wheel carries it as `kwire.server`."""
+"""The broker. In a checkout, this package is `server`; an installed wheel contains it as `kwire.server`."""

@@ -1,4 +1,4 @@
-"""The command `kwire`: finds the command to run and loads only its module."""
+"""The command `kwire`: finds the command to run and imports only its module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-#: Command -> (module of cli/, what `kwire --help` says of it).
+#: Command -> (module of cli/, description in `kwire --help`).
 COMMANDS = {
     "serve": ("serve", "run a broker"),
     "topics": ("topics", "list, describe, create, change and delete topics"),
@@ -51,7 +51,7 @@ COMMANDS = {
 
 
 class PrintVersion(Action):
-    """Looks the version up when it is asked for, because that costs more than the rest of the parser."""
+    """Looks up the version only on request, because that takes longer than the rest of the parser."""
 
     def __call__(self, parser: ArgumentParser, *_: object) -> None:
         from importlib.metadata import PackageNotFoundError, version
@@ -67,7 +67,7 @@ class PrintVersion(Action):
 
 
 class Formatter(HelpFormatter):
-    """Looks the terminal's width up without `shutil`, which would load two compression libraries."""
+    """Determines the terminal's width without `shutil`, which would import two compression libraries."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=columns() - 2)
@@ -88,7 +88,7 @@ def columns() -> int:
 
 
 def make_parser(chosen: str | None, *, alone: bool = False) -> ArgumentParser:
-    """The parser of all commands, with the arguments of the chosen one only: loading all would cost a start.
+    """The parser of all commands, with the arguments of only the chosen one: importing all would slow down each start.
 
     Shape: the parser knows no other command if the chosen one is `alone`.
     """
@@ -100,7 +100,7 @@ def make_parser(chosen: str | None, *, alone: bool = False) -> ArgumentParser:
     parser.add_argument(
         "--version", action=PrintVersion, nargs=0, help="print the version and exit"
     )
-    # With `prog`, argparse does not format a usage to find it.
+    # With `prog`, argparse does not format the usage to derive it.
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog=parser.prog
     )
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, unknown = make_parser(chosen, alone=alone).parse_known_args(arguments)
     last = getattr(options, "optional_last", None)
     if last and len(unknown) == 1 and not unknown[0].startswith("-") and not getattr(options, last):
-        # argparse gives up on an argument that may be left out when an option stands before it.
+        # argparse does not accept an optional argument after an option.
         setattr(options, last, unknown.pop())
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -147,32 +147,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stopped:
         return getattr(stopped, "exit_code", 130)
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone; what it wanted it has got.
+        # The reader of the output (head, less) has ended, and has read all that it needs.
         sys.stderr.close()
         return 0
     return code
 
 
 def protect_children() -> None:
-    """Have the Python processes that descend from this one take no module from the working directory.
+    """Keep Python processes that descend from this one from importing modules of the working directory.
 
-    With `-m` and `-c` Python looks there first: a clone has a folder `kwire/` without what is installed as
-    `kwire.pipeline`, and users have modules of their own. So started are brokers of `kwire cluster`, worker
-    processes of multiprocessing, and, by way of Java, Spark's Python workers. All inherit the environment.
+    With `-m` and `-c`, Python searches that directory first: a clone has a folder `kwire/` without the installed
+    `kwire.pipeline`, and users have their own modules. This affects the brokers of `kwire cluster`, worker processes of
+    multiprocessing, and, through Java, Spark's Python workers. All of them inherit the environment.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     if __package__ == "server":
-        # Run from a checkout: this code was itself found in the working directory.
+        # Run from a checkout: this code itself was found in the working directory.
         root, found = str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = f"{root}{os.pathsep}{found}" if found else root
 
 
 def command() -> int:
-    """What the installed command `kwire` calls."""
+    """The entry point of the installed command `kwire`."""
     protect_children()
     try:
         return main()
-    except KeyboardInterrupt:  # while modules are loaded
+    except KeyboardInterrupt:  # while modules are being imported
         return 130
 
 

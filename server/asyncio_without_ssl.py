@@ -1,8 +1,8 @@
-"""Loads asyncio, and uvloop, without `ssl`, which only their own TLS needs.
+"""Imports asyncio, and uvloop, without `ssl`, which only their own TLS needs.
 
-The broker encrypts on sockets of its own (net/tls_transport.py), and loads `ssl` when it has a listener with TLS.
-asyncio supports interpreters without `ssl`; loading it would cost every broker 4.4 MB and 15 ms at its start.
-Import this module before anything that imports asyncio; afterwards it has no effect.
+The broker encrypts on its own sockets (net/tls_transport.py), and imports `ssl` when it has a listener with TLS.
+asyncio supports interpreters without `ssl`; importing it would cost every broker 4.4 MB and 15 ms at startup. Import
+this module before anything that imports asyncio; afterwards it has no effect.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if "asyncio" not in sys.modules and "ssl" not in sys.modules:
 
 
 class NoTls(Exception):
-    """What uvloop takes for each class of `ssl`: nothing is one of these."""
+    """Stands for each class of `ssl` in uvloop: no object is an instance of it."""
 
 
 class StandIn(ModuleType):
-    """What uvloop takes for `ssl`: it reads the names that its TLS would use when it is imported."""
+    """Stands for the module `ssl` in uvloop, which reads the names that its TLS would use on import."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return -1 if name.isupper() else NoTls  # SSL_ERROR_WANT_READ, say, or SSLContext
+        return -1 if name.isupper() else NoTls  # for example SSL_ERROR_WANT_READ or SSLContext
 
 
 def import_uvloop() -> Any:
-    """Import uvloop, with its own TLS only if `ssl` is there already."""
+    """Import uvloop, with its own TLS only if `ssl` is already imported."""
     if "ssl" in sys.modules or "uvloop" in sys.modules:
         import uvloop
 

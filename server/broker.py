@@ -1,4 +1,4 @@
-"""One broker: its three phases of starting (`composition/`), and stopping from any of them."""
+"""One broker: the three phases of its start (`composition/`), and its stop from any of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIRST_METADATA_S = 10.0
 class Broker:
     """One broker, on the running event loop.
 
-    Shape: each phase is None before it has begun. The seams are chosen here and nowhere else.
+    Shape: each phase is None before it has begun. The seams are chosen only here.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Broker:
         self.opened: Opened | None = None
         self.rooms: Rooms | None = None
         self.serving: Serving | None = None
-        #: Set with the reason when the broker cannot continue and must be stopped.
+        #: Set to the reason when the broker cannot continue and must be stopped.
         self.failed: asyncio.Future[Exception] | None = None
-        #: Measures the turns of the loop, if the process runs nothing but this broker.
+        #: Measures the turns of the loop, if the process runs only this broker.
         self.watchdog: Watchdog | None = None
         #: Serves health and metrics, if an address is configured.
         self.http: HttpListener | None = None
@@ -137,11 +137,11 @@ class Broker:
             )
 
     def built(self, rooms: Rooms) -> None:
-        """Called when the components are there and nothing is served yet; subclasses may change something."""
+        """Called when the components are built and nothing is served yet; subclasses may change components."""
 
     @property
     def address(self) -> str:
-        """HOST:PORT of the first listener, as a client on this machine would write it."""
+        """HOST:PORT of the first listener, for a client on this machine."""
         assert self.opened is not None
         endpoint = self.opened.endpoints[0]
         if endpoint.host in WILDCARDS:
@@ -149,10 +149,9 @@ class Broker:
         return endpoint.address
 
     async def stop(self) -> None:
-        """Hand leadership to other brokers, stop serving, flush everything, mark the directories clean.
+        """Hand leaderships to other brokers, stop serving, flush everything, and mark the directories as clean.
 
-        Shape: may be called at any point of the start, and after a start that failed; it closes
-        what was opened.
+        Shape: may be called at any point of the start, and after a failed start; it closes everything that was opened.
         """
         self._stopping = True
         try:
@@ -163,7 +162,7 @@ class Broker:
 
     @property
     def not_ready(self) -> str | None:
-        """Why clients cannot be served, in words; None if they can."""
+        """The reason that clients cannot be served, in words; None if they can."""
         if self._stopping:
             return "the broker is stopping"
         if self.failed is not None and self.failed.done():
@@ -187,16 +186,16 @@ class Broker:
             self.failed.set_result(reason)
 
     def _directory_failed(self) -> None:
-        # During the start nothing has to be reported: the controller asks for all replicas anyway.
+        # During the start, no report is needed, since the controller asks for all replicas anyway.
         if self._serves and self.rooms is not None:
-            # Not within this call: the code that met the error is still at work.
+            # Not within this call, because the code that met the error is still running.
             loop = asyncio.get_running_loop()
             loop.call_soon(self.rooms.replica_manager.directory_failed)
             self.rooms.controller.log_directory_failed()
 
 
 def tls_of(config: BrokerConfig, executor: Executor, clock: Clock) -> Tls | None:
-    """What listeners with TLS need; nothing of it is imported if there are none."""
+    """The state of listeners with TLS; its modules are not imported without such listeners."""
     if not any(endpoint.is_encrypted for endpoint in config.listeners):
         return None
     from .net.tls import Tls

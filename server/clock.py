@@ -1,4 +1,4 @@
-"""Time, as the broker sees it: the one place where a clock is read."""
+"""The broker's time: the only place where a clock is read."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Source of time; the simulation and the tests bring their own."""
+    """A source of time; the simulation and the tests have their own."""
 
     def now_ms(self) -> int:
         """Wall-clock time in ms since the Unix epoch; may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds on a clock that never goes back; only differences mean anything."""
+        """Milliseconds on a clock that never goes back; only differences are meaningful."""
         ...
 
     def monotonic_us(self) -> int:
-        """The same in microseconds, for what is measured."""
+        """The same in microseconds, for measurements."""
         ...
 
 
@@ -36,5 +36,5 @@ class SystemClock:
 
 
 def cpu_us() -> int:
-    """CPU time of the calling thread; only differences mean anything. Unit: microseconds."""
+    """CPU time of the calling thread; only differences are meaningful. Unit: microseconds."""
     return time.thread_time_ns() // 1_000

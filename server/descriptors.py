@@ -1,7 +1,7 @@
-"""How the process's descriptors are divided: one budget for connections and for the files of logs.
+"""The division of the process's descriptors: one budget for connections and for the files of logs.
 
-What neither may use is kept for everything else: the store, pipes, connections to other brokers,
-and files that are open only for a moment (checkpoints, snapshots, directories).
+A part is reserved for everything else: the store, pipes, connections to other brokers, and files that are open only
+briefly (checkpoints, snapshots, directories).
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 #: An eighth is reserved for everything else, within these limits.
 LEAST_KEPT, MOST_KEPT = 32, 256
-#: The most log files that are ever kept open.
+#: The maximum number of log files that are kept open.
 MOST_FILES = 16_384
 
 
 class Budget(NamedTuple):
-    """How many descriptors may be used; `connections` is None if the process has no limit."""
+    """The number of descriptors for each use; `connections` is None if the process has no limit."""
 
     connections: int | None
     files: int
 
 
 def budget() -> Budget:
-    """Share out the process's soft limit: half of what is not kept to files, the rest to connections."""
+    """Divide the process's soft limit: of the part that is not reserved, half is for files, the rest for connections."""
     try:
         import resource
 

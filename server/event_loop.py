@@ -1,6 +1,7 @@
-"""Which event loop a broker runs on: uvloop's where it is installed (`kwire[uvloop]`), else asyncio's.
+"""The choice of a broker's event loop: uvloop if it is installed (`kwire[uvloop]`), else asyncio's.
 
-The transports are kwire's own on both; of uvloop they use its readiness callbacks. KWIRE_LOOP=asyncio keeps to asyncio's.
+Both use kwire's own transports; with uvloop, these use its readiness callbacks. KWIRE_LOOP=asyncio selects asyncio's
+loop.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from .native_source import what_is_wrong
 
 
 def uses_uvloop() -> bool:
-    """Whether uvloop is installed and not switched off."""
+    """Whether uvloop is installed and not disabled."""
     return os.environ.get("KWIRE_LOOP", "") != "asyncio" and find_spec("uvloop") is not None
 
 
 def said_at_start() -> str:
-    """What a broker of this process runs on, for its log and for `kwire --version`."""
+    """The Python version, loop and native module of this process, for the log and for `kwire --version`."""
     loop = "uvloop" if uses_uvloop() else "asyncio"
     return f"Python {sys.version.split()[0]}, {loop}, {form_and_why()}"
 
 
 def form_and_why() -> str:
-    """Whether the native module is used, and what is wrong with one that was built."""
+    """Whether the native module is used, and what is wrong with a module that was built."""
     folder = Path(native.__file__).parent
     wrong = what_is_wrong(folder, native.source, native.error)
     return f"{native.form()} ({wrong})" if wrong else native.form()

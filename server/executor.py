@@ -1,7 +1,7 @@
-"""Runs work that must not stall the event loop: a few threads, and processes for Python work.
+"""Runs work that must not block the event loop: a few threads, and processes for Python work.
 
-System calls that block (fsync, reads of cold pages) release the interpreter lock and go to threads.
-Python work over records would hold it and stall the loop, so it goes to worker processes.
+System calls that block (fsync, reads of cold pages) release the interpreter lock and run in threads. Python work on
+records would hold the lock and block the loop, so it runs in worker processes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class Executor:
-    """Threads and worker processes, started on first use; the processes end when idle.
+    """Threads and worker processes, started on first use; idle processes end.
 
-    Shape: `limits` are those of work for clients; they count from the next start of a process.
+    Shape: `limits` apply to work for clients, from the next start of a process on.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Executor:
         return Executor(self._max_threads, self._idle_process_s, niceness=niceness)
 
     def bound_process(self, memory_bytes: int) -> None:
-        """Bound the memory of the broker's own process; one that runs with another bound ends."""
+        """Limit the memory of the broker's own process; a process with another limit is ended."""
         if self._process.memory_bytes != memory_bytes:
             self._process.memory_bytes = memory_bytes
             self._process.restart()
@@ -62,17 +62,17 @@ class Executor:
         return asyncio.wrap_future(self._threads.submit(function, *args, **kwargs))
 
     async def in_process(self, function: Callable[..., T], *args: Any) -> T:
-        """Run the broker's own Python work in a process of its own, in the order of the calls.
+        """Run the broker's own Python work in a separate process, in the order of the calls.
 
-        Shape and errors: as `WorkerProcess.run`; there is no limit.
+        Shape and errors: as for `WorkerProcess.run`; there is no limit.
         """
         return await self._process.run(function, *args)
 
     async def in_worker(self, client: Hashable, function: Callable[..., T], *args: Any) -> T:
         """Run Python work for a client, fairly between clients and within `limits`.
 
-        Shape: a module-level function, which may be run again from the beginning, and arguments
-        that can be pickled. Errors: as `Workers.run`.
+        Shape: a module-level function that can be repeated from the beginning, and arguments that can be pickled.
+        Errors: as for `Workers.run`.
         """
         if self._closed:
             raise asyncio.CancelledError
@@ -81,7 +81,7 @@ class Executor:
         return await self._workers.run(client, function, *args)
 
     def close(self) -> None:
-        """End the threads and the processes at once; queued and running work is dropped."""
+        """End the threads and the processes immediately; queued and running work is dropped."""
         self._closed = True
         self._process.close()
         if self._workers is not None:

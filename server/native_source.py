@@ -1,4 +1,4 @@
-"""Which sources the native module was built from: setup.py writes it into the module, and a start compares it."""
+"""The checksum of the native module's sources: setup.py writes it into the module, and each start compares it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def source_in(folder: Path) -> str:
-    """The checksum of the sources in a folder; "" if there are none, as where kwire is installed."""
+    """The checksum of the sources in a folder; "" if there are none, as in an installed kwire."""
     sources = [*folder.glob("_native.pyx"), *sorted(folder.glob("_native_*.pxi"))]
     return f"{zlib.crc32(b''.join(each.read_bytes() for each in sources)):08x}" if sources else ""
 
 
 def what_is_wrong(folder: Path, used: str, error: str) -> str:
-    """Why a module that was built is not used, or should not be; "" if all is well, or none was built.
+    """Why a built module is not used, or should not be used; "" if there is no problem, or no module was built.
 
-    Shape: `used` is the checksum in the module that is used, else "", and `error` why none could be imported.
+    Shape: `used` is the checksum in the module in use, else "", and `error` is the reason that none could be imported.
     """
     if used:
         return "" if source_in(folder) in ("", used) else "built from other sources"

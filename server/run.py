@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How many new objects start a collection of the youngest generation, and how many collections of a generation
-#: start one of the next. A collection of 10,000 objects takes 1 to 4 ms; one of the second generation looks at up to
-#: 50,000. The watchdog starts the full ones, and keeps them small.
+#: The number of new objects that start a collection of the youngest generation, and the numbers of collections of a
+#: generation that start one of the next. A collection of 10,000 objects takes 1 to 4 ms; one of the second generation
+#: examines up to 50,000. The watchdog starts full collections, and keeps them small.
 GC_THRESHOLDS = (10_000, 4, 1_000_000)
 
 READY_LINES = "KWIRE_READY_LINES"
 
-#: When the memory that only the start needed is given back, after the first requests of those who waited for it.
+#: When memory that only the start needed is released, after the first requests of waiting clients.
 TRIM_AFTER_S = 1.0
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-#: How many of the largest partitions are named when a disk is full.
+#: The number of largest partitions that are named when a disk is full.
 LARGEST = 3
 MIB = 1024 * 1024
 
-#: A signal this soon after the first counts as the same one: a terminal, `timeout` and service
-#: managers send it both to the process and to its group.
+#: A signal this soon after the first counts as the same one: a terminal, `timeout` and service managers send it to the
+#: process and also to its group.
 AGAIN_S = 0.5
 
 
 def run(config: BrokerConfig) -> int:
     """Run one broker until SIGTERM or SIGINT; return the exit status."""
     from .broker import (
-        Broker,  # the largest import: `kwire cluster` needs only the functions below
+        Broker,  # the largest import; `kwire cluster` needs only the functions below
     )
 
     raise_descriptor_limit()  # before the file layer takes its share
@@ -62,11 +62,11 @@ def run(config: BrokerConfig) -> int:
 def run_until_stopped(broker: Broker) -> int:
     """Start the broker, print `kwire ready HOST:PORT`, and stop it on SIGTERM, SIGINT or the end of its terminal.
 
-    Without a terminal, SIGHUP has it open its log file again and read its certificates again. A service manager
-    that wants to know is told when the broker is ready and when it stops (sd_notify).
+    Without a terminal, SIGHUP makes it reopen its log file and read its certificates again. A service manager that
+    requests it is notified when the broker is ready and when it stops (sd_notify).
 
-    Shape: returns 0 after a clean stop, 1 if the broker could not start or continue. A second
-    signal at least AGAIN_S after the first ends the process at once.
+    Shape: returns 0 after a clean stop, 1 if the broker could not start or continue. A second signal at least AGAIN_S
+    after the first ends the process immediately.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     watchdog = broker.watchdog = Watchdog(broker.config.get_int("kwire.long.turn.ms"))
@@ -79,7 +79,7 @@ def run_until_stopped(broker: Broker) -> int:
 
 
 def ignore_signals() -> None:
-    """Let nothing change the exit status any more: the interpreter ends, and resets its handlers."""
+    """Let no signal change the exit status from now on: the interpreter ends, and resets its handlers."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -87,7 +87,7 @@ def ignore_signals() -> None:
 def raise_descriptor_limit() -> None:
     """Raise the limit of open files to the hard limit.
 
-    Partitions and connections both take descriptors, and the usual soft limit is 1024.
+    Partitions and connections both need descriptors, and the usual soft limit is 1024.
     """
     import resource
 
@@ -103,14 +103,15 @@ def has_terminal() -> bool:
     """Whether the process was started from a terminal, which sends SIGHUP when it is closed."""
     try:
         return os.isatty(0)
-    except OSError:  # there is no standard input
+    except OSError:  # no standard input
         return False
 
 
 def say_ready(line: str) -> None:
-    """Print the line; if nobody reads standard output, the broker serves clients all the same.
+    """Print the line; without a reader of standard output, the broker still serves clients.
 
-    Shape: what the environment has as KWIRE_READY_LINES is printed after it, for whoever waits for the words of another broker.
+    Shape: the content of the environment variable KWIRE_READY_LINES is printed after it, for programs that wait for the
+    output of another broker.
     """
     more = os.environ.get(READY_LINES)
     try:
@@ -121,7 +122,7 @@ def say_ready(line: str) -> None:
 
 
 def trim_memory() -> None:
-    """Give free memory back to the system, where the C library can do it (glibc)."""
+    """Release free memory to the system, if the C library supports that (glibc)."""
     try:
         from ctypes import CDLL
 
@@ -131,7 +132,7 @@ def trim_memory() -> None:
 
 
 def reload(broker: Broker) -> None:
-    """Open log files again, which may have been renamed, and read certificates again."""
+    """Reopen log files, which may have been renamed, and read certificates again."""
     for handler in logging.getLogger().handlers:
         reopen = getattr(handler, "reopen", None)
         if reopen is not None:
@@ -142,7 +143,7 @@ def reload(broker: Broker) -> None:
 
 
 def notify_manager(message: str) -> None:
-    """Tell the service manager, if there is one that listens. Source: sd_notify(3)."""
+    """Notify the service manager, if there is one. Source: sd_notify(3)."""
     name = os.environ.get("NOTIFY_SOCKET")
     if not name:
         return
@@ -155,7 +156,7 @@ def notify_manager(message: str) -> None:
 
 
 def what_failed(error: Exception) -> str:
-    """An error at the start in words, without the number of a system error."""
+    """The text of an error at startup, without the number of a system error."""
     if isinstance(error, ConfigError):
         return error.explain()
     if isinstance(error, OSError) and error.strerror:
@@ -164,7 +165,7 @@ def what_failed(error: Exception) -> str:
 
 
 def what_helps(error: Exception, config: BrokerConfig) -> str:
-    """A hint at what to do about an error at the start, or nothing."""
+    """A hint about how to fix an error at startup, or an empty string."""
     number = getattr(error, "errno", None)
     full = number in DISK_FULL or "disk is full" in str(error)
     if full:
@@ -181,7 +182,7 @@ def what_helps(error: Exception, config: BrokerConfig) -> str:
 
 
 def room_on(path: str) -> str:
-    """How much room a directory's disk has, and what takes most of what is in the directory."""
+    """The free space on a directory's disk, and the largest items in the directory."""
     try:
         disk = os.statvfs(path)
         free = disk.f_bavail * disk.f_frsize
@@ -204,7 +205,7 @@ def room_on(path: str) -> str:
 
 
 def free_port_after(port: int) -> int | None:
-    """The next port that nobody listens on; None if there is none nearby."""
+    """The next port without a listener; None if there is none nearby."""
     for candidate in range(port + 1, min(port + 100, 65536)):
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -246,12 +247,12 @@ async def _run(broker: Broker) -> int:
     for number in STOP_SIGNALS:
         # nohup makes a process ignore SIGHUP, so that it outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            # Not a handler of the loop, whose end would give the signal its default effect again.
+            # Not a handler of the loop, because the signal would get its default effect again when the loop ends.
             signal.signal(number, received)
     told = loop.create_task(stopping.wait())
     starting = loop.create_task(broker.start())
     try:
-        # A store that does not answer must not keep the broker from being stopped.
+        # A store that does not answer must not prevent the broker from stopping.
         await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
@@ -260,7 +261,7 @@ async def _run(broker: Broker) -> int:
         starting.result()
         say_ready(f"kwire ready {broker.address}")
         notify_manager(f"READY=1\nSTATUS=serving {broker.address}")
-        gc.freeze()  # what exists by now stays, so no collection has to look at it again
+        gc.freeze()  # existing objects stay, so collections need not examine them again
         assert broker.failed is not None and broker.watchdog is not None
         broker.watchdog.start()
         loop.call_later(TRIM_AFTER_S, trim_memory)

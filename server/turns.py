@@ -1,14 +1,14 @@
-"""Long work in turns: in slices of a few milliseconds, with everything else between them.
+"""Long work in turns: in slices of a few milliseconds, with all other work between them.
 
-The broker is one event loop, so work that takes long would keep every connection waiting. Such work is
-written as a generator that yields (nothing) between its steps. All generators of the broker together
-get one slice in each turn of the loop, and share the slices in rotation: by owner first (a connection, the
-controller), so that an owner with fifty of them does not starve another's only one.
+The broker has one event loop, so long work would delay every connection. Such work is written as a generator that
+yields (nothing) between its steps. All generators of the broker together get one slice in each turn of the loop, and
+share the slices in rotation: by owner first (a connection, the controller), so that an owner with fifty generators does
+not starve the single generator of another.
 
-A connection's work may hold the more memory (a decoded request, a response) the longer it has taken. So only two
-pieces that have taken more than a few milliseconds are in the rotation at a time, of different client addresses. The
-others wait until one has ended, in rotation by address, so that who opens many connections waits for himself.
-When a few of an address wait, its further requests are not even decoded before it is their turn.
+The longer a connection's work has run, the more memory it may hold (a decoded request, a response). So only two pieces
+that have taken more than a few milliseconds are in the rotation at a time, for different client addresses. The others
+wait until one has ended, in rotation by address, so that a client with many connections delays only itself. When
+several pieces of an address wait, its further requests are not even decoded until it has its turn.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ MadeT = TypeVar("MadeT")
 #: Work in steps that returns a T.
 Steps = Generator[None, None, T]
 
-#: How long the long work of one turn of the loop may take.
+#: The maximum time for long work in one turn of the loop.
 SLICE_US = 3_000
-#: How long new work may take at once although the slice is used up: most of it ends sooner than it could be
-#: put in a queue.
+#: How long new work may run immediately even if the slice is used up: most of it ends before it could be queued.
 AT_ONCE_US = 200
 #: The limits in steps, for clocks that stand still while code runs, as in simulations.
 SLICE_STEPS = 4_000
 AT_ONCE_STEPS = 64
 
 
-#: A connection's work is long when it has had so much time, or so many steps.
+#: A connection's work is long after this much time, or this many steps.
 LONG_US = 4_000
 LONG_STEPS = 8_000
-#: How many pieces of long work of connections share the slices, each of another client address.
+#: The number of pieces of connections' long work that share the slices, each for another client address.
 MOST_LONG = 2
-#: How many pieces of work of one client address may have been begun and wait because they are long.
+#: The maximum number of started pieces of work of one client address that wait because they are long.
 MOST_BEGUN = 8
 
 
@@ -52,7 +51,7 @@ def client_of(owner: object) -> object:
 
 
 class _Work(Generic[T]):
-    """A generator and its future; for a coroutine that waits for its turn, only a future."""
+    """A generator and its future; only a future for a coroutine that waits for its turn."""
 
     __slots__ = ("future", "owner", "spent_steps", "spent_us", "steps")
 
@@ -70,12 +69,14 @@ class _Work(Generic[T]):
 
     @property
     def client(self) -> object:
-        """The address of the connection that it is for; None if it is for the broker itself."""
+        """The address of the connection that the work is for; None if it is for the broker itself."""
         return client_of(self.owner)
 
 
 class _LongWork:
-    """The long work of connections: what is in the rotation, and what waits, by client, whose turn is next first."""
+    """The long work of connections: pieces in the rotation, and waiting pieces by client, in the order of the clients'
+    turns.
+    """
 
     __slots__ = ("parked", "running")
 
@@ -85,11 +86,11 @@ class _LongWork:
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait."""
+        """The number of waiting pieces."""
         return sum(map(len, self.parked.values()))
 
     def enter(self, work: _Work[Any]) -> bool:
-        """Whether there is room for it in the rotation, or it is there already; if not, it waits."""
+        """Whether the work is in the rotation, or there is room for it; if not, it waits."""
         if work in self.running:
             return True
         if len(self.running) >= MOST_LONG or self._runs(work.client):
@@ -99,10 +100,10 @@ class _LongWork:
         return True
 
     def park(self, work: _Work[Any]) -> None:
-        """Let it wait behind the other work of its client."""
+        """Let the work wait behind the other work of its client."""
         self.parked.setdefault(work.client, deque()).append(work)
 
-        def gone(_: asyncio.Future[Any]) -> None:  # nobody wants it any more
+        def gone(_: asyncio.Future[Any]) -> None:  # the result is no longer needed
             if self.give_up(work):
                 assert work.steps is not None
                 work.steps.close()
@@ -110,14 +111,14 @@ class _LongWork:
         work.future.add_done_callback(gone)
 
     def many_wait(self, client: object) -> bool:
-        """Whether so much work of a client waits that no more should be begun."""
+        """Whether so much work of a client waits that no more should be started."""
         return len(self.parked.get(client, ())) >= MOST_BEGUN
 
     def _runs(self, client: object) -> bool:
         return any(work.client == client for work in self.running)
 
     def leave(self, work: _Work[Any]) -> _Work[Any] | None:
-        """Take out what has ended; return what takes its place, if anything does."""
+        """Remove work that has ended; return the work that takes its place, if any."""
         if work not in self.running:
             return None
         self.running.discard(work)
@@ -133,7 +134,7 @@ class _LongWork:
         return following
 
     def give_up(self, work: _Work[Any]) -> bool:
-        """Take a piece of work out of those that wait; False if it is not there."""
+        """Remove a piece of work from the waiting ones; False if it is not among them."""
         works = self.parked.get(work.client)
         if works is None or work not in works:
             return False
@@ -146,9 +147,9 @@ class _LongWork:
 class Turns:
     """Gives long work its turns.
 
-    Shape: `now_us` is a monotonic clock; `cpu_us` is one of this thread's CPU time, which says what work is
-    long: on a busy machine, short work may take long on the clock. Work ends with the generator's return value as the result of its future,
-    or with its exception. A cancelled future closes the generator. Owners are compared with `==`.
+    Shape: `now_us` is a monotonic clock; `cpu_us` is this thread's CPU time, which determines whether work is long,
+    since short work may take long by the clock on a busy machine. Work ends with the generator's return value as the
+    result of its future, or with its exception. A cancelled future closes the generator. Owners are compared with `==`.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Turns:
         self._cpu_us = cpu_us or now_us
         self._slice_us = slice_us
         self._slice_steps = slice_steps
-        self._waiting: dict[object, deque[_Work[Any]]] = {}  # by owner, whose turn is next first
+        self._waiting: dict[object, deque[_Work[Any]]] = {}  # by owner, in the order of their turns
         self._long = _LongWork()
         self._scheduled = False
         self._slice_end_us = 0
@@ -171,7 +172,7 @@ class Turns:
         self._closed = False
 
     def run(self, steps: Generator[None, None, T], owner: object = None) -> asyncio.Future[T]:
-        """Run a generator in turns, the first of them now; it may be done when this returns."""
+        """Run a generator in turns, the first of them immediately; it may be done when this returns."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             started = self.start(steps, owner)
@@ -186,16 +187,16 @@ class Turns:
     def start(
         self, steps: Generator[None, None, T], owner: object = None, *, can_wait: bool = False
     ) -> T | asyncio.Future[T]:
-        """Begin to run a generator: return what it returns if it ends at once, else the future.
+        """Start a generator: return its result if it ends immediately, else the future.
 
-        Shape: work that ends at once needs no running loop. Work that `can_wait` holds little before it has
-        begun, and is not begun while much other work of its client waits. Errors: those of the generator until then.
+        Shape: work that ends immediately needs no running loop. Work that `can_wait` holds little before it starts, and
+        does not start while much other work of its client waits. Errors: those of the generator until then.
         """
         if can_wait and self._long.many_wait(client_of(owner)):
             parked = _Work(steps, asyncio.get_running_loop().create_future(), owner)
             self._long.park(parked)
             return parked.future
-        if owner not in self._waiting:  # else it comes behind the owner's earlier work
+        if owner not in self._waiting:  # otherwise it comes after the owner's earlier work
             try:
                 self._advance(steps, self._now_us() + AT_ONCE_US, AT_ONCE_STEPS)
                 self._begin()
@@ -208,19 +209,19 @@ class Turns:
         return work.future
 
     def has_time(self, more_us: int = 0) -> bool:
-        """Whether the slice of this turn of the loop lasts, for work of a moment that nothing steps.
+        """Whether the slice of this turn of the loop has time left, for brief work that is not a generator.
 
-        Shape: `more_us` counts as if the slice were so much longer.
+        Shape: `more_us` extends the slice.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return True  # nobody waits
+            return True  # no work waits
         self._begin()
         return self._now_us() < self._slice_end_us + more_us
 
     async def pause(self, owner: object = None) -> None:
-        """Let others go first if this turn's slice is used up; for coroutines, between their steps."""
+        """Let other work go first if this turn's slice is used up; for coroutines, between their steps."""
         self._begin()
         self._steps_left -= 1
         if self._steps_left >= 0 and self._now_us() < self._slice_end_us:
@@ -234,11 +235,11 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work wait for their turn."""
+        """The number of pieces of work that wait for their turn."""
         return sum(map(len, self._waiting.values())) + self._long.waiting
 
     def close(self) -> None:
-        """Cancel all generators, and any that are still to come; coroutines wait no more."""
+        """Cancel all generators, including future ones; coroutines no longer wait."""
         self._closed = True
         given_up = [*self._waiting.values(), *self._long.parked.values()]
         self._waiting, self._long = {}, _LongWork()
@@ -264,7 +265,7 @@ class Turns:
             work.future.set_result(None)
 
     def _begin(self) -> None:
-        """Begin a slice, unless this turn of the loop already has one."""
+        """Start a slice, unless this turn of the loop already has one."""
         if not self._scheduled:
             self._new_slice()
             self._schedule()
@@ -279,7 +280,7 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """One turn of the loop: a slice for those who wait, if anybody does."""
+        """One turn of the loop: a slice for waiting work, if there is any."""
         self._scheduled = False
         waiting = self._waiting
         if not waiting:
@@ -293,7 +294,7 @@ class Turns:
                 waiting[owner] = works  # behind all others
             if work.steps is None:
                 if not work.future.done():
-                    work.future.set_result(None)  # it goes on after this, with a slice of its own
+                    work.future.set_result(None)  # it continues after this, in its own slice
                 break
             self._continue(work)
             if self._steps_left <= 0 or self._now_us() >= self._slice_end_us:
@@ -326,7 +327,7 @@ class Turns:
     # -- long work
 
     def _go_on(self, work: _Work[Any]) -> None:
-        """Let work stay in the rotation: the broker's own, short work, and long work if there is room."""
+        """Keep work in the rotation: the broker's own, short work, and long work if there is room."""
         is_long = work.spent_us >= LONG_US or work.spent_steps >= LONG_STEPS
         if work.client is None or not is_long or self._closed or self._long.enter(work):
             self._enter(work)
@@ -337,7 +338,9 @@ class Turns:
             self._enter(following)
 
     def _advance(self, steps: Generator[None, None, Any], end_us: int, most_steps: int) -> None:
-        """Step a generator until its time is used up. Errors: StopIteration when it ends, and its own."""
+        """Step a generator until its time is used up. Errors: StopIteration when it ends, and the generator's own
+        errors.
+        """
         now_us = self._now_us
         taken = 0
         try:
@@ -350,14 +353,14 @@ class Turns:
             self._steps_left -= taken
 
 
-#: How many rows `each_in_steps` makes in one step.
+#: The number of rows that `each_in_steps` makes in one step.
 ROWS_IN_STEP = 256
 
 
 def each_in_steps(
     make: Callable[[RowT], T], rows: Iterable[RowT]
 ) -> Generator[None, None, list[T]]:
-    """Return `make` of each row, as `[make(row) for row in rows]` does, in steps."""
+    """Return `make` of each row, like `[make(row) for row in rows]`, in steps."""
     iterator = iter(rows)
     made: list[T] = []
     while some := [make(row) for row in islice(iterator, ROWS_IN_STEP)]:
@@ -382,7 +385,7 @@ def nested_in_steps(
 
 
 def exhaust(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end, and return what it returns."""
+    """Run a generator to its end, and return its result."""
     while True:
         try:
             next(steps)

@@ -1,14 +1,13 @@
-"""Watches the rule that no turn of the event loop takes long: logs and counts the turns that do.
+"""Monitors the rule that no turn of the event loop takes long: logs and counts long turns.
 
-A turn is everything that the loop does between two checks of its sockets: requests, timers,
-callbacks of futures. Its CPU time is measured once per turn, by the selector. Who used it is found
-by sampling: while the process uses CPU, a timer of the operating system interrupts it every
-SAMPLE_MS of CPU time, or twice in the shortest long turn, and when that happens in a turn that is already long, the stack is searched
-for the request that is being handled. A process that waits is not interrupted.
+A turn is everything that the loop does between two checks of its sockets: requests, timers, callbacks of futures. The
+selector measures its CPU time, once per turn. Sampling finds the cause: while the process uses CPU, a timer of the
+operating system interrupts it every SAMPLE_MS of CPU time, or twice within the shortest long turn. If an interruption
+occurs in a turn that is already long, the stack is searched for the request that is being handled. A waiting process is
+not interrupted.
 
-uvloop tells nobody where its turns end. There the first interruption of a turn schedules a mark, which
-the loop comes to in its next turn: the CPU time between the two is what is measured, and a turn may have
-been up to SAMPLE_MS longer.
+uvloop does not report where its turns end. There, the first interruption of a turn schedules a mark, which the loop
+reaches in its next turn. The CPU time between the two is measured, and the turn may have been up to SAMPLE_MS longer.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from .asyncio_without_ssl import import_uvloop
 logger = logging.getLogger(__name__)
 
 SAMPLE_MS = 20
-#: At most one line is logged in this time.
+#: At most one line is logged in this interval.
 LINE_S = 1.0
 STACK_DEPTH = 4
-#: What a collection of this generation or an older one leaves is exempt from further collections, if it took this
-#: part of a long turn.
+#: If a collection of this generation or an older one took this fraction of a long turn, the remaining objects are
+#: exempt from further collections.
 EXEMPTED = 1
 EXEMPTS = 10
 #: The oldest generation, which a full collection includes.
 OLDEST = 2
-#: The younger generations are collected after this much CPU time. CPython counts new objects, less those that are
-#: freed: while old state is replaced by new, its count does not rise, and a collection would come when it has become long.
+#: The younger generations are collected after this much CPU time. CPython counts new objects minus freed ones: while
+#: new state replaces old state, the count does not rise, and a collection would come only when it takes long.
 YOUNG_NS = 10_000_000
 NANOSECONDS = 1_000_000
 
@@ -47,20 +46,20 @@ NANOSECONDS = 1_000_000
 class Watchdog:
     """Measures the turns of one loop, on the main thread.
 
-    Shape: `selector` measures the turns, and on asyncio's loop is its selector. `long_turns` counts turns that took at least `limit_ms` of
-    CPU since `start`, and `long_turns_by_api` those in which a request was found at work.
+    Shape: `selector` measures the turns, and is the selector of asyncio's loop. `long_turns` counts turns that took at
+    least `limit_ms` of CPU since `start`, and `long_turns_by_api` counts those in which a request was being handled.
     """
 
     def __init__(self, limit_ms: int) -> None:
         self.limit_ns = limit_ms * NANOSECONDS
-        #: The time between two samples. The system's own ticks, of up to 10 ms, make it longer.
+        #: The time between two samples. The system's own ticks, of up to 10 ms, extend it.
         self.sample_s = min(SAMPLE_MS, max(limit_ms, 1) / 2) / 1000
         self.long_turns = 0
         self.long_turns_by_api: Counter[str] = Counter()
         self.selector: WatchedSelector | MarkedTurns = WatchedSelector(self)
         self._sample: tuple[str, str] | None = None
         self._collecting_ns = self._collected_ns = 0
-        #: The time of the collections that made the oldest generation.
+        #: The time of the collections that promoted objects to the oldest generation.
         self._promoted_ns = 0
         self._next_line_s = 0.0
         self._unsaid = 0
@@ -72,14 +71,14 @@ class Watchdog:
         return asyncio.SelectorEventLoop(self.selector)
 
     def new_uvloop(self) -> asyncio.AbstractEventLoop:
-        """Create a loop of uvloop's whose turns are measured."""
+        """Create a uvloop loop whose turns are measured."""
         self.selector.close()
         loop: asyncio.AbstractEventLoop = import_uvloop().new_event_loop()
         self.selector = MarkedTurns(self, loop)
         return loop
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         gc.callbacks.append(self._collects)
         self._before = signal.signal(signal.SIGPROF, self._interrupted)
         signal.setitimer(signal.ITIMER_PROF, self.sample_s, self.sample_s)
@@ -98,9 +97,9 @@ class Watchdog:
             gc.callbacks.remove(self._collects)
 
     def turn_began_us(self) -> int:
-        """When the current turn began, by the monotonic clock, as far as its CPU time tells.
+        """The start of the current turn, by the monotonic clock, estimated from its CPU time.
 
-        Shape: with uvloop nobody knows, and it is now.
+        Shape: with uvloop the start is not known, and the result is now.
         """
         if isinstance(self.selector, MarkedTurns):
             return time.monotonic_ns() // 1000
@@ -108,7 +107,7 @@ class Watchdog:
         return (time.monotonic_ns() - spent_ns) // 1000
 
     def turn_was_long(self, spent_ns: int) -> None:
-        """Count a turn that took too long, and log who used it."""
+        """Count a turn that took too long, and log its cause."""
         sample, self._sample = self._sample, None
         collected_ns, self._collected_ns = self._collected_ns, 0
         self.long_turns += 1
@@ -137,21 +136,20 @@ class Watchdog:
             self.selector.interrupted()
         spent_ns = time.thread_time_ns() - self.selector.began_ns
         if spent_ns * 2 < self.limit_ns:
-            self._sample = None  # of a turn before
+            self._sample = None  # from an earlier turn
             self._collected_ns = 0
         elif frame is not None:
             found = describe(frame)
-            # The request that was found first is more likely to be the cause than whatever comes
-            # after.
+            # The request that was found first is more likely to be the cause than later ones.
             if self._sample is None or not self._sample[0]:
                 self._sample = found
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
         """Measure the time of garbage collections, and keep them short.
 
-        If one takes long, what is left is kept from further collections: it is the broker's state, or a long
-        request, and is freed when nothing refers to it any more. What short ones leave is collected between two
-        turns, before a full collection of it would take long.
+        If a collection takes long, the remaining objects are exempt from further collections: they are the broker's
+        state, or a long request, and are freed when they are no longer referenced. The remaining objects of short
+        collections are collected between two turns, before a full collection of them would take long.
         """
         now_ns = time.thread_time_ns()
         if phase == "start":
@@ -178,7 +176,7 @@ NEVER_NS = 1 << 62
 
 
 class MarkedTurns:
-    """Measures turns of a loop that has no selector, by marks; see this module's description."""
+    """Measures turns of a loop without a selector, by marks; see this module's description."""
 
     def __init__(self, watchdog: Watchdog, loop: asyncio.AbstractEventLoop) -> None:
         self.watchdog = watchdog
@@ -190,7 +188,7 @@ class MarkedTurns:
         self._is_marked = False
 
     def interrupted(self) -> None:
-        """Begin to measure, unless this turn is measured already."""
+        """Start measuring, unless this turn is already measured."""
         if not self._is_marked and not self._loop.is_closed():
             self._is_marked = True
             self.began_ns = time.thread_time_ns()
@@ -201,11 +199,11 @@ class MarkedTurns:
         end_turn(self)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since nothing is open."""
 
 
 def end_turn(turns: WatchedSelector | MarkedTurns) -> None:
-    """Note how long a turn took, and collect garbage between two turns where that is due."""
+    """Record how long a turn took, and collect garbage between two turns when that is due."""
     now_ns = time.thread_time_ns()
     spent_ns = now_ns - turns.began_ns
     turns.began_ns = now_ns
@@ -230,9 +228,9 @@ class WatchedSelector(selectors.DefaultSelector):
         self.began_ns = 0
         #: Whether a full collection is due.
         self.collect = False
-        #: When one of the younger generations is due, in CPU time.
+        #: The CPU time at which a collection of the younger generations is due.
         self.young_until_ns = NEVER_NS
-        #: The longest turn; whoever reads it may set it back to 0.
+        #: The longest turn; readers may reset it to 0.
         self.longest_ns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -242,9 +240,9 @@ class WatchedSelector(selectors.DefaultSelector):
 
 
 def describe(frame: FrameType | None) -> tuple[str, str]:
-    """Return the API of the request that is being handled, or "", and what a log line says.
+    """Return the API of the request that is being handled, or "", and the text for a log line.
 
-    Shape: a frame is at work for a request if it has its context (`ctx`), or is the dispatcher's.
+    Shape: a frame belongs to a request if it has its context (`ctx`), or is the dispatcher's.
     """
     api = who = ""
     stack: list[str] = []

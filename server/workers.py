@@ -1,13 +1,12 @@
-"""Work in other processes, so that one client's batch costs neither the loop nor another client's.
+"""Work in other processes, so that one client's batch delays neither the loop nor other clients.
 
-Work that cannot be done in slices (decompressing, and reading what comes out record by record) is
-done in two processes. All of it begins in the quick one, which gives up whatever takes longer than
-a moment. Only that is done again in the slow one. So nobody waits long behind a batch that inflates
-a thousandfold: neither in the quick process, which is soon free again, nor in the slow one, unless
-his own work takes long. In both, clients take turns.
+Work that cannot be done in slices (decompression, and reading the result record by record) runs in two processes. All
+of it begins in the quick process, which stops everything that takes longer than a moment. Only stopped work is repeated
+in the slow process. So no client waits long behind a batch that expands a thousandfold: the quick process is soon free
+again, and only long work enters the slow one. In both, clients take turns.
 
-Limits: CPU time, by a timer in the process itself; time on the clock, after which the process is
-killed; memory. A process does one piece of work at a time, so no other work is lost with it.
+Limits: CPU time, by a timer in the process itself; time on the clock, after which the process is killed; memory. A
+process does one piece of work at a time, so no other work is lost with it.
 """
 
 from __future__ import annotations
@@ -26,28 +25,27 @@ T = TypeVar("T")
 
 IDLE_PROCESS_S = 60.0
 
-#: If the worker process dies, its work is tried once more in a new one, in case something else
-#: killed it.
+#: If the worker process dies, its work is tried once more in a new one, in case something else killed the process.
 ATTEMPTS = 2
 
-#: CPU time after which work is given up in the quick process.
+#: CPU time after which work is stopped in the quick process.
 QUICK_CPU_S = 0.1
 #: Gives the slow process a lower priority than the broker.
 SLOW_NICENESS = 5
-#: A process that is at one piece of work for so many times its CPU time, and at least so long, is
-#: killed: the machine may be busy, but then the timer in the process has failed.
+#: A process that spends this multiple of its CPU limit, and at least this long, on one piece of work is killed: the
+#: machine may be busy, but then the timer in the process has failed.
 WALL_FACTOR = 5
 LEAST_WALL_S = 5.0
-#: The timer fires again after this time, in case something has swallowed the first exception.
+#: The timer fires again after this time, in case the first exception was swallowed.
 AGAIN_S = 0.05
 
 
 class TookTooLong(Exception):
-    """Work was given up at its limit of time."""
+    """Work was stopped at its limit of time."""
 
 
 class TookTooMuch(Exception):
-    """Work was given up because it needed more memory than it may have."""
+    """Work was stopped because it needed more memory than allowed."""
 
 
 class WorkerLimits(NamedTuple):
@@ -61,7 +59,7 @@ class WorkerLimits(NamedTuple):
 
 
 class FairQueue(Generic[T]):
-    """What waits, by client: each client's in order of arrival, and the clients in rotation."""
+    """Waiting items by client: each client's in order of arrival, and the clients in rotation."""
 
     def __init__(self) -> None:
         self._by_client: dict[Hashable, deque[T]] = {}
@@ -70,7 +68,7 @@ class FairQueue(Generic[T]):
         return sum(len(queue) for queue in self._by_client.values())
 
     def put(self, client: Hashable, item: T) -> None:
-        """Add an item behind those of the same client."""
+        """Add an item after those of the same client."""
         self._by_client.setdefault(client, deque()).append(item)
 
     def take(self) -> T | None:
@@ -93,7 +91,7 @@ class FairQueue(Generic[T]):
 
 
 class FairPermits:
-    """Lets a number of clients' requests go on at a time; the others wait in rotation."""
+    """Limits the number of concurrent requests of clients; the others wait in rotation."""
 
     def __init__(self, permits: int) -> None:
         self._free = permits
@@ -111,7 +109,7 @@ class FairPermits:
                 await given
             except asyncio.CancelledError:
                 self._waiting.remove(client, given)
-                if not given.cancelled():  # it came at the same moment
+                if not given.cancelled():  # granted at the same moment
                     self._hand_on()
                 raise
         try:
@@ -153,11 +151,11 @@ class WorkerProcess:
         return self._pool is not None
 
     async def run(self, function: Callable[..., T], *args: Any, wall_s: float | None = None) -> T:
-        """Run a function in the process, after what was asked for before.
+        """Run a function in the process, after all earlier calls.
 
-        Shape: a module-level function, and arguments that can be pickled. Errors: what the function
-        raises; BrokenExecutor if the process died twice while running it; TookTooLong after
-        `wall_s`, with which the process is killed; CancelledError when the process is closed.
+        Shape: a module-level function, and arguments that can be pickled. Errors: those of the function; BrokenExecutor
+        if the process died twice during the call; TookTooLong after `wall_s`, when the process is killed;
+        CancelledError when the process is closed.
         """
         from concurrent.futures import BrokenExecutor
 
@@ -207,7 +205,7 @@ class WorkerProcess:
         return self._pool
 
     def restart(self) -> None:
-        """End the process at once; the next work begins in a new one."""
+        """End the process immediately; the next work begins in a new one."""
         if self._pool is not None:
             self._kill(self._pool)
 
@@ -226,7 +224,7 @@ class WorkerProcess:
             self._pool = None
 
     def close(self) -> None:
-        """End the process at once; queued and running work is dropped."""
+        """End the process immediately; queued and running work is dropped."""
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -247,7 +245,7 @@ class _Job:
 
 
 class Lane:
-    """One process and what waits for it. Errors of work: as `WorkerProcess.run`, and TookTooMuch."""
+    """One process and its waiting work. Errors of work: as for `WorkerProcess.run`, and TookTooMuch."""
 
     def __init__(self, process: WorkerProcess, cpu_s: float) -> None:
         self.process = process
@@ -259,7 +257,7 @@ class Lane:
         return len(self._waiting)
 
     def submit(self, client: Hashable, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Have a function run when the client's turn comes. Shape: cancel the future to give it up."""
+        """Run a function when the client's turn comes. Shape: cancel the future to stop it."""
         loop = asyncio.get_running_loop()
         job = _Job(client, function, args, loop.create_future())
 
@@ -291,7 +289,7 @@ class Lane:
             while (waiting := self._waiting.take()) is not None:
                 waiting.done.cancel()
         except MemoryError:
-            self.process.restart()  # what is left of its memory might not do for the next
+            self.process.restart()  # its remaining memory may not be enough for the next call
             if not job.done.done():
                 job.done.set_exception(TookTooMuch("it needed too much memory"))
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
@@ -302,12 +300,12 @@ class Lane:
                 job.done.set_result(result)
 
     def close(self) -> None:
-        """End the process; whoever waits is cancelled."""
+        """End the process; waiting calls are cancelled."""
         self.process.close()
 
 
 class Workers:
-    """The two processes in which clients' work is done."""
+    """The two processes for clients' work."""
 
     def __init__(self, limits: WorkerLimits, *, idle_s: float = IDLE_PROCESS_S) -> None:
         memory = limits.memory_bytes
@@ -319,14 +317,14 @@ class Workers:
         )
 
     async def run(self, client: Hashable, function: Callable[..., T], *args: Any) -> T:
-        """Run a function for a client. Errors: TookTooLong, TookTooMuch, else as `WorkerProcess.run`."""
+        """Run a function for a client. Errors: TookTooLong, TookTooMuch, and those of `WorkerProcess.run`."""
         try:
             return await self.quick.submit(client, function, *args)
         except TookTooLong:
             return await self.slow.submit(client, function, *args)
 
     def close(self) -> None:
-        """End both processes at once; queued and running work is dropped."""
+        """End both processes immediately; queued and running work is dropped."""
         self.quick.close()
         self.slow.close()
 
@@ -335,11 +333,11 @@ class Workers:
 
 
 class _Over(BaseException):
-    """Ends work at its limit of CPU time; no `except Exception` on the way stops it."""
+    """Ends work at its limit of CPU time; not caught by `except Exception`."""
 
 
 def limited(cpu_s: float, function: Callable[..., T], *args: Any) -> T:
-    """Run a function for at most so much CPU time of this process. Errors: TookTooLong."""
+    """Run a function with a limit on this process's CPU time. Errors: TookTooLong."""
     import signal
 
     is_over = False
@@ -361,11 +359,11 @@ def limited(cpu_s: float, function: Callable[..., T], *args: Any) -> T:
 
 
 def begin_worker(niceness: int = 0, memory_bytes: int | None = None) -> None:
-    """Tie the life of a worker process to that of the broker, and bound its memory.
+    """Bind the life of a worker process to that of the broker, and limit its memory.
 
-    Shape: the worker ignores signals to the whole process group (Ctrl-C, a service manager's stop),
-    which the broker acts on. When the broker process has ended, for whatever reason, the worker
-    ends too. Where the system cannot bound a process's memory, it is not bounded.
+    Shape: the worker ignores signals to the whole process group (Ctrl-C, a service manager's stop), which the broker
+    handles. When the broker process ends, for any reason, the worker also ends. On systems that cannot limit a
+    process's memory, there is no limit.
     """
     import os
     import signal
@@ -391,7 +389,7 @@ def begin_worker(niceness: int = 0, memory_bytes: int | None = None) -> None:
 
 
 def bound_memory(size: int) -> None:
-    """Have allocations fail beyond so many bytes of data of this process."""
+    """Make allocations fail beyond this many bytes of data of this process."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -61,7 +61,7 @@ def add_bootstrap(parser: ArgumentParser) -> None:
 
 
 def arguments_of(options: Namespace) -> dict[str, Any]:
-    """The arguments from the client properties, read once; sets `bootstrap` if no option does. Errors: UsageError."""
+    """The arguments from the client properties, read once; sets `bootstrap` without an option. Errors: UsageError."""
     if "arguments" not in options:
         properties, idle = read_properties(options.command_config, options.properties)
         if idle:

@@ -90,7 +90,7 @@ class Membership:
             self._attempt(lambda: self._brokers.run(self._member.look_for_partitions()))
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Store this member's positions; records whose offsets cannot be stored are read again. Errors: CommandError."""
+        """Store this member's positions; records are read again if that is not possible. Errors: CommandError."""
         self._uncommitted.update(offsets)
         if self._uncommitted and self.is_in:
             self._attempt(self._commit)

@@ -24,7 +24,7 @@ PIECE = 4096
 
 
 class Printed(NamedTuple):
-    """Records as they are printed. Shape: `next_offset` follows the last of them, and all records that are not shown."""
+    """Records as they are printed. Shape: `next_offset` follows the last record, shown or not."""
 
     text: bytes
     records: int

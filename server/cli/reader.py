@@ -49,7 +49,7 @@ class Limits(NamedTuple):
 
 class Chunk(NamedTuple):
     """The data received from a partition. Shape: records before `begin` were not requested; `next_offset` follows the
-    last one.
+    last.
     """
 
     partition: Partition

@@ -113,7 +113,7 @@ def encode_records(records: Sequence[Outgoing], base_timestamp: int) -> tuple[by
 
 @lru_cache(maxsize=65536)
 def murmur2(data: bytes) -> int:
-    """The hash with which Kafka's clients choose a partition for a key, as an unsigned number. Source: Utils.murmur2."""
+    """The hash that Kafka's clients use to choose a key's partition, as an unsigned number. Source: Utils.murmur2."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(data)
     whole = len(data) & ~3

@@ -1,4 +1,4 @@
-"""Apache Kafka's configuration: the tables of keys, the broker's settings and those of topics."""
+"""Apache Kafka's configuration: the tables of keys, and the settings of the broker and of topics."""
 
 from .broker_config import BrokerConfig
 from .definitions import ConfigError, ConfigSource, ConfigType, UnknownConfigError

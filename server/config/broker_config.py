@@ -1,8 +1,8 @@
-"""The broker's settings: from file and command line, changed at run time, and as topics inherit them.
+"""The broker's settings: from file and command line, changed at run time, and as inherited by topics.
 
-Layers, later ones win: defaults, static (file, command line), dynamic default (all brokers),
-dynamic (this broker). A dynamic value also hides its synonyms below: a dynamic log.retention.ms
-hides a log.retention.hours of the file. Source: DynamicBrokerConfig.
+Layers, of which later ones take precedence: defaults, static (file, command line), dynamic default (all brokers),
+dynamic (this broker). A dynamic value also hides its synonyms in lower layers: a dynamic log.retention.ms hides a
+log.retention.hours of the file. Source: DynamicBrokerConfig.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ THREAD_KEYS = (
 class BrokerConfig:
     """Typed settings by Kafka's name: `config["log.segment.bytes"]`.
 
-    Errors: ConfigError from the constructor for the first wrong value; KeyError for a name that no
-    table has.
+    Errors: ConfigError from the constructor for the first invalid value; KeyError for a name that no table has.
     """
 
     def __init__(self, static: Properties | None = None) -> None:
@@ -80,7 +79,7 @@ class BrokerConfig:
         check_broker_values(self.values)
         self._passwords: StoredPasswords | None = None
         if self.values["password.encoder.secret"] is not None:
-            _ = self.passwords  # refuses settings that it cannot encode with
+            _ = self.passwords  # refuses invalid settings of the encoder
         self._check_endpoints()
 
     # Typed access
@@ -121,13 +120,13 @@ class BrokerConfig:
         return None if self.values[name] is None else self.get_str(name)
 
     def get_list(self, name: str) -> list[str]:
-        """The words of a list."""
+        """The items of a list."""
         value = self.values[name]
         if not isinstance(value, list):
             raise TypeError(f"{name} is {value!r}, not a list")
         return value
 
-    # Settings that are more than one value
+    # Settings that combine several values
 
     @property
     def node_id(self) -> int:
@@ -146,12 +145,12 @@ class BrokerConfig:
 
     @property
     def has_authorizer(self) -> bool:
-        """Whether clients may do only what ACLs allow."""
+        """Whether ACLs limit what clients may do."""
         return bool(self.values["authorizer.class.name"])
 
     @property
     def super_users(self) -> frozenset[str]:
-        """The principals that may do everything."""
+        """The principals that have every permission."""
         return parse_super_users(self.get_str("super.users"))
 
     @property
@@ -164,7 +163,7 @@ class BrokerConfig:
 
     @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
-        """The addresses given to clients; empty if each is given the address it connected to."""
+        """The addresses given to clients; empty if each client gets the address that it connected to."""
         key = "advertised.listeners"
         text = self.get_optional_str(key)
         if text is None:
@@ -200,12 +199,12 @@ class BrokerConfig:
 
     @property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
-        """Address -> most connections."""
+        """Address -> maximum number of connections."""
         return connection_overrides(self.get_str("max.connections.per.ip.overrides"))
 
     @property
     def http_listener(self) -> Endpoint | None:
-        """The address for HTTP; None if nothing is served. Shape: a port alone is one of the loopback interface."""
+        """The address for HTTP; None if it is not served. Shape: a port without a host is on the loopback interface."""
         text = self.get_optional_str("kwire.http.listener")
         if not text:
             return None
@@ -222,7 +221,7 @@ class BrokerConfig:
         key = "listener.security.protocol.map"
         protocols = parse_protocol_map(self.get_str(key))
         if key not in self.effective:
-            # As in KRaft's default map, controller listeners need no entry of their own.
+            # As in KRaft's default map, controller listeners need no entry.
             for name in str(self.values["controller.listener.names"] or "").split(","):
                 protocols.setdefault(name.strip().upper(), "PLAINTEXT")
         return protocols
@@ -265,26 +264,26 @@ class BrokerConfig:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(changed names)` after each change; returns a function that removes it.
 
-        Shape: the names of broker keys whose effective value has changed, including those of single listeners
+        Shape: the names are those of broker keys whose effective value has changed, including keys of single listeners
         (`listener.name.<listener>.<key>`).
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def add_check(self, check: Callable[[BrokerConfig], object]) -> None:
-        """Have `check` refuse changes at run time that something in use could not follow.
+        """Let `check` refuse changes at run time that a component in use could not follow.
 
-        Shape: it is called with the settings as they would be, and raises ConfigError.
+        Shape: it is called with the proposed settings, and raises ConfigError.
         """
         self._checks.append(check)
 
     def set_dynamic(
         self, *, broker: Properties | None = None, default: Properties | None = None
     ) -> frozenset[str]:
-        """Apply what is stored for this broker or for all; None leaves that layer unchanged.
+        """Apply the configs stored for this broker or for all; None leaves that layer unchanged.
 
-        Stored values that are wrong are logged and left out, so that a bad entry cannot keep a
-        broker from starting. Returns the names whose effective value changed.
+        Invalid stored values are logged and ignored, so that a bad entry cannot prevent a broker from starting. Returns
+        the names whose effective value changed.
         """
         if broker is not None:
             self.dynamic_broker = self.usable_dynamic(broker, per_broker=True)
@@ -307,7 +306,7 @@ class BrokerConfig:
         return changed
 
     def usable_dynamic(self, stored: Properties, *, per_broker: bool) -> dict[str, str]:
-        """A stored dynamic layer with plain passwords, and without invalid entries, which are logged."""
+        """A stored dynamic layer with plain passwords, without invalid entries, which are logged."""
         usable: dict[str, str] = {}
         for name, text in stored.items():
             try:
@@ -319,15 +318,17 @@ class BrokerConfig:
         return self.passwords.decode(usable) if any(map(is_password, usable)) else usable
 
     def to_stored(self, proposed: Properties, stored: Properties) -> dict[str, str]:
-        """A dynamic layer as it is stored, with encoded passwords. Shape: `stored` is what it replaces. Errors: NoSecret."""
+        """The stored form of a dynamic layer, with encoded passwords. Shape: `stored` is the layer that it replaces.
+        Errors: NoSecret.
+        """
         if any(map(is_password, proposed)):
             return self.passwords.encode(proposed, stored)
         return dict(proposed)
 
     def check_dynamic(self, proposed: Properties, *, per_broker: bool) -> None:
-        """Whether a whole dynamic layer may be stored. Errors: ConfigError, as AlterConfigs gives it.
+        """Check whether a whole dynamic layer may be stored. Errors: ConfigError, as in AlterConfigs.
 
-        Source: DynamicBrokerConfig.validate; the order of the checks is its.
+        Source: DynamicBrokerConfig.validate, with the same order of checks.
         """
         _check_dynamic_names(proposed, per_broker)
         if per_broker:
@@ -352,7 +353,7 @@ class BrokerConfig:
                 check(proposal)
 
     def replication_rate(self, name: str) -> int:
-        """A replication quota in bytes/s: it cannot be set in a file. Source: BrokerConfigHandler."""
+        """A replication quota in bytes/s; a file cannot set it. Source: BrokerConfigHandler."""
         text = self.dynamic_broker.get(name, self.dynamic_default.get(name))
         return cast(int, QUOTA[name].parse(QUOTA[name].default if text is None else text))
 
@@ -361,7 +362,7 @@ class BrokerConfig:
     def topic_config(self, overrides: Properties) -> dict[str, Value]:
         """Every topic config, typed: the topic's own values over this broker's defaults.
 
-        Errors: ConfigError for a wrong override; unknown names are left out.
+        Errors: ConfigError for an invalid override; unknown names are ignored.
         """
         values: dict[str, Value] = {name: self.topic_default(name) for name in TOPIC}
         for name, text in overrides.items():
@@ -379,7 +380,9 @@ class BrokerConfig:
         return TOPIC[name].parse(TOPIC[name].default)
 
     def check_topic(self, overrides: Properties) -> None:
-        """Whether a topic may have these overrides. Errors: ConfigError, with Kafka's sentence. Source: LogConfig.validate."""
+        """Check whether a topic may have these overrides. Errors: ConfigError, with Kafka's message. Source:
+        LogConfig.validate.
+        """
         for name in overrides:
             if name not in TOPIC:
                 raise UnknownConfigError(f"Unknown topic config name: {name}", name)
@@ -421,7 +424,7 @@ class BrokerConfig:
         return sentences + self._tls_notices()
 
     def _tls_notices(self) -> list[str]:
-        """The settings of TLS that no listener reads."""
+        """Notices about settings of TLS that no listener reads."""
         names = sorted(name for name in self.static if name.startswith(SECURITY_PREFIX))
         names = [name for name in names if not _is_idle(name)]
         encrypted = [each for each in self.listeners if each.is_encrypted]
@@ -435,7 +438,7 @@ class BrokerConfig:
         return []
 
     def _authorizer_notices(self) -> list[str]:
-        """What ACLs cannot do, because of who does not log in."""
+        """Notices about limits of ACLs because of clients without a login."""
         if ANONYMOUS in self.super_users:
             who = "every client that does not log in" if self._has_logins() else "every client"
             return [
@@ -449,7 +452,7 @@ class BrokerConfig:
         return []
 
     def _has_logins(self) -> bool:
-        """Whether there is a listener on which clients can be told apart."""
+        """Whether any listener identifies its clients."""
         return any(
             endpoint.has_logins
             or (
@@ -461,12 +464,12 @@ class BrokerConfig:
 
 
 def unknown_keys(names: Iterable[str]) -> list[str]:
-    """Those of `names` that neither Apache Kafka (3.9 or later) nor kwire has."""
+    """Those of `names` that exist neither in Apache Kafka (3.9 or later) nor in kwire."""
     return [name for name in names if find_broker_key(name) is None and not is_newer_name(name)]
 
 
 def overlay(static: Properties, *layers: Properties) -> dict[str, str]:
-    """Put layers over the static one; each value hides its synonyms below. Source: overrideProps."""
+    """Put layers over the static one; each value hides its synonyms in lower layers. Source: overrideProps."""
     result = dict(static)
     for layer in layers:
         for name, value in layer.items():
@@ -503,7 +506,7 @@ def _defaults() -> dict[str, Value]:
 
 
 def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
-    """broker.id and node.id are one setting; Kafka fills in the other."""
+    """broker.id and node.id are one setting; Kafka fills in the missing one."""
     broker, node = static.get("broker.id"), static.get("node.id")
     if broker is not None and node is not None and broker.strip() != node.strip():
         raise ConfigError(
@@ -564,8 +567,7 @@ def _scala_set(names: list[str]) -> str:
 
 
 def _invalid_dynamic(reason: str) -> ConfigError:
-    # Kafka nests one exception in another and passes them as a name and a value; clients see the
-    # result.
+    # Kafka nests one exception in another and passes them as a name and a value; clients see the result.
     return ConfigError(
         f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
         "for configuration Invalid dynamic configuration"
@@ -573,7 +575,7 @@ def _invalid_dynamic(reason: str) -> ConfigError:
 
 
 def _check_thread_count(key: str, before: int, after: int) -> None:
-    """Kafka changes pools in moderate steps only. Source: DynamicThreadPool.validateReconfiguration."""
+    """As in Kafka, allow only moderate changes of a pool. Source: DynamicThreadPool.validateReconfiguration."""
     if after == before:
         return
     failed = f"Dynamic thread count update validation failed for {key}={after}"

@@ -30,7 +30,7 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 HIGH, MEDIUM, LOW = "HIGH", "MEDIUM", "LOW"
 PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 
-#: Keys that Apache Kafka's authorizers read although no table of Apache Kafka has them.
+#: Keys that Apache Kafka's authorizers read, but that are not in any of its tables.
 AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
 
 # fmt: off
@@ -333,12 +333,12 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Time after which an unused transactional id is forgotten."),
     key("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", LOW, valid=at_least(1),
         doc="How often such transactional ids are checked for."),
-    # What Apache Kafka's authorizers read beside its own keys
+    # Settings that Apache Kafka's authorizers read in addition to its keys
     key("super.users", STRING, "", MEDIUM,
         doc="Principals that may do everything, as User:name;User:name."),
     key("allow.everyone.if.no.acl.found", BOOLEAN, "false", MEDIUM,
         doc="Whether everyone may use a resource that no ACL is about."),
-    # Keys of kwire's own
+    # kwire's own keys
     key("kwire.produce.validation", STRING, "auto", MEDIUM, CLUSTER_WIDE, valid=one_of("auto", "standard", "deep"),
         doc="standard checks batch headers and CRC; deep also reads every record, as Apache Kafka does. auto is deep where"
         " kwire's native module runs (kwire --version says so), and standard where it does not."),

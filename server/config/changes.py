@@ -1,6 +1,6 @@
 """Changes of a resource's stored configs: the rules of AlterConfigs and IncrementalAlterConfigs.
 
-Source: ConfigAdminManager and ZkAdminManager of 3.9; codes and sentences are those of a 3.9.2 broker.
+Source: ConfigAdminManager and ZkAdminManager of 3.9; codes and messages are those of a 3.9.2 broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tables import TOPIC
 NEED_RESTART = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
 
 
-#: How many keys are checked in one step.
+#: The number of keys that are checked in one step.
 KEYS_IN_STEP = 256
 
 
@@ -88,7 +88,7 @@ def check_operation(change: Change) -> None:
 
 
 def replaced(changes: Iterable[Change]) -> Generator[None, None, dict[str, str]]:
-    """The configs after AlterConfigs, only these, in steps."""
+    """The configs after AlterConfigs, which replaces all of them; in steps."""
     after: dict[str, str] = {}
     for number, change in enumerate(changes, 1):
         if number % KEYS_IN_STEP == 0:
@@ -99,7 +99,7 @@ def replaced(changes: Iterable[Change]) -> Generator[None, None, dict[str, str]]
 
 
 class Wanted(NamedTuple):
-    """Changes of distinct keys by operation; `others` have an unknown one or change a list."""
+    """Changes of distinct keys by operation; `others` have an unknown operation or change a list."""
 
     values: dict[str, str]
     deleted: set[str]
@@ -173,7 +173,7 @@ def changed_without_lists(stored: Properties, changes: Iterable[Change]) -> dict
 
 
 def check_group(config: BrokerConfig, proposed: Properties) -> None:
-    """Refuse configs that a group may not have. Errors: Refused."""
+    """Refuse invalid configs of a group. Errors: Refused."""
     try:
         group_keys.check(config, proposed)
     except ConfigError as error:
@@ -181,7 +181,7 @@ def check_group(config: BrokerConfig, proposed: Properties) -> None:
 
 
 def subtracted(words: Iterable[str], given: Iterable[str]) -> list[str]:
-    """The words without those given; one that is given once is removed once, where it comes first."""
+    """The words without the given ones; each given word removes its first occurrence."""
     removed = Counter(given)
     left = []
     for word in words:
@@ -198,7 +198,7 @@ def find_topic_key(name: str) -> ConfigKey | None:
 
 
 def check_topic(config: BrokerConfig, topic: str, proposed: Properties) -> None:
-    """Refuse overrides that a topic may not have. Errors: Refused."""
+    """Refuse invalid overrides of a topic. Errors: Refused."""
     try:
         config.check_topic(proposed)
     except (UnknownConfigError, TopicConflict) as error:
@@ -210,7 +210,7 @@ def check_topic(config: BrokerConfig, topic: str, proposed: Properties) -> None:
 
 
 def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool) -> None:
-    """Refuse dynamic configs that a broker, or all, may not have. Errors: Refused."""
+    """Refuse invalid dynamic configs of a broker, or of all. Errors: Refused."""
     try:
         config.check_dynamic(proposed, per_broker=per_broker)
     except ConfigError as error:
@@ -224,9 +224,9 @@ def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool
 def stored_broker(
     config: BrokerConfig, name: str, after: Properties, before: Properties
 ) -> Properties:
-    """Dynamic configs of a broker as they are stored: with encoded passwords. Errors: Refused.
+    """The stored form of a broker's dynamic configs, with encoded passwords. Errors: Refused.
 
-    Unlike in Apache Kafka, a change that is only validated is refused for want of a secret, too.
+    Unlike in Apache Kafka, a change that is only validated is also refused if there is no secret.
     """
     try:
         return config.to_stored(after, before)

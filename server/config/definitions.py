@@ -1,6 +1,6 @@
 """The definition of a configuration key: its type, allowed values, and when it may change.
 
-Texts of refusals are Apache Kafka's (ConfigDef), because clients show them and tools match on them.
+Error messages are Apache Kafka's (ConfigDef), because clients show them and tools match them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the number is DescribeConfigs' ConfigSource."""
+    """The origin of a value; the number is DescribeConfigs' ConfigSource."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -52,7 +52,7 @@ class UpdateMode(IntEnum):
 class ConfigError(ValueError):
     """A value that its key does not allow.
 
-    Shape: `str` is Apache Kafka's sentence; `explain` names key, value and range for a terminal.
+    Shape: `str` is Apache Kafka's message; `explain` names key, value and range for a terminal.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ConfigError(ValueError):
 
     @property
     def wire_message(self) -> str:
-        """The message as a Kafka client gets it."""
+        """The message for a Kafka client."""
         return str(self)
 
     def explain(self) -> str:
@@ -88,7 +88,7 @@ class UnmetRequirement(ConfigError):
 
     @property
     def wire_message(self) -> str:
-        """The message with the two words that Scala's `require` puts in front."""
+        """The message, preceded by the two words of Scala's `require`."""
         return f"requirement failed: {self}"
 
 
@@ -100,11 +100,11 @@ INTEGER_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 
 
 class Validator:
-    """A rule on a typed value. `text` names the allowed values as ConfigDef prints them."""
+    """A rule on a typed value. `text` is ConfigDef's text for the allowed values."""
 
     __slots__ = ("text",)
 
-    #: Whether a list is checked word by word, so that a refusal names the word.
+    #: Whether a list is checked word by word, so that a refusal names the invalid word.
     by_word = False
 
     def __init__(self, text: str) -> None:
@@ -116,7 +116,7 @@ class Validator:
 
 
 class Between(Validator):
-    """Numbers from `low` to `high`, both included; with None there is no upper limit."""
+    """Numbers from `low` to `high`, inclusive; None means no upper limit."""
 
     __slots__ = ("high", "low")
 
@@ -207,7 +207,7 @@ def at_least(low: float) -> Between:
 
 
 def between(low: float, high: float) -> Between:
-    """Numbers from `low` to `high`, both included."""
+    """Numbers from `low` to `high`, inclusive."""
     return Between(low, high)
 
 
@@ -223,7 +223,7 @@ def ignore_case(*words: str) -> OneOf:
 
 NOT_NULL = Present("non-null string", "Value must be non-null", empty=True)
 NON_EMPTY = Present("non-empty string", "String must be non-empty")
-# An empty default is allowed, since ConfigDef checks only values that were set.
+# An empty default is allowed, because ConfigDef checks only values that are set.
 NON_EMPTY_LIST = Present("non-empty list", "Cannot be empty", empty=True)
 GZIP_LEVEL = NumberIn(
     "[1,...,9] or -1",
@@ -247,8 +247,8 @@ VERSION = Matching(
 class ConfigKey:
     """One row of the tables: a key.
 
-    `default` is text, as in a properties file. `doc` is the text that DescribeConfigs returns; a
-    key without it, or one marked `idle`, is accepted and shown but has no effect in kwire.
+    `default` is text, as in a properties file. `doc` is the text that DescribeConfigs returns. A key without `doc`, or
+    a key marked `idle`, is accepted and shown but has no effect in kwire.
     """
 
     __slots__ = (
@@ -287,7 +287,7 @@ class ConfigKey:
 
     @property
     def used(self) -> bool:
-        """Whether the key changes what kwire does."""
+        """Whether the key has an effect in kwire."""
         return self.doc is not None and not self.idle
 
     @property
@@ -301,7 +301,7 @@ class ConfigKey:
         return f"{self.type.name} {self.valid.text}" if self.valid else self.type.name
 
     def parse(self, text: str | None) -> Value:
-        """Turn text into the typed value and check it. Errors: ConfigError. Source: ConfigDef.parseType."""
+        """Convert text to the typed value and check it. Errors: ConfigError. Source: ConfigDef.parseType."""
         value = self.convert(text)
         if self.valid is not None and not (value is None and self.default is None):
             words = value if self.valid.by_word and isinstance(value, list) else [value]
@@ -312,7 +312,7 @@ class ConfigKey:
         return value
 
     def convert(self, text: str | None) -> Value:
-        """Turn text into the typed value without checking its range."""
+        """Convert text to the typed value without a range check."""
         if text is None:
             return None
         trimmed = text.strip()
@@ -351,7 +351,7 @@ class ConfigKey:
 
 
 def to_text(value: Value) -> str | None:
-    """A value as DescribeConfigs shows it. Source: ConfigDef.convertToString."""
+    """A value in the form of DescribeConfigs. Source: ConfigDef.convertToString."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -364,14 +364,14 @@ def to_text(value: Value) -> str | None:
 
 
 def java_text(value: Value) -> str:
-    """A value as Java's string concatenation shows it."""
+    """A value in the form of Java's string concatenation."""
     if isinstance(value, list):
         return f"[{', '.join(value)}]"
     return str(to_text(value))
 
 
 def java_double(value: float) -> str:
-    """A double as Java's Double.toString prints it: plain from 1e-3 up to 1e7, else d.dddE±n."""
+    """A double in the form of Java's Double.toString: plain from 1e-3 up to 1e7, else d.dddE±n."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     from decimal import Decimal

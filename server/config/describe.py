@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: effective value, its source, and its synonyms.
+"""Settings in the form of DescribeConfigs: effective value, its source, and its synonyms.
 
 Source: ConfigHelper of 3.9 (createBrokerConfigEntry, createTopicConfigEntry, configSynonyms).
 """
@@ -39,7 +39,7 @@ class ConfigEntry(NamedTuple):
 def describe_broker(
     config: BrokerConfig, wanted: Container[str] | None = None
 ) -> Iterator[ConfigEntry]:
-    """Everything in effect on this broker, including unknown keys (as sensitive)."""
+    """All settings in effect on this broker, including unknown keys (as sensitive)."""
     names = [name for name in config.effective if name not in BROKER or BROKER[name].internal]
     names += [name for name, key in BROKER.items() if not key.internal]
     for name in names:
@@ -50,7 +50,7 @@ def describe_broker(
 def describe_broker_default(
     config: BrokerConfig, wanted: Container[str] | None = None
 ) -> Iterator[ConfigEntry]:
-    """What is set at run time for all brokers."""
+    """The settings at run time for all brokers."""
     for name in config.dynamic_default:
         if wanted is None or name in wanted:
             yield _broker_entry(config, name, per_broker=False)
@@ -106,8 +106,8 @@ def _broker_entry(config: BrokerConfig, name: str, per_broker: bool) -> ConfigEn
 
 
 def _is_listed_as_dynamic(name: str, key: ConfigKey | None) -> bool:
-    # Quotas and keys with a listener prefix can be changed, but Kafka reports them as read-only,
-    # because its list of dynamic configs has only plain names.
+    # Quotas and keys with a listener prefix can be changed, but Kafka reports them as read-only, because its list of
+    # dynamic configs contains only plain names.
     return key is not None and name in BROKER and key.update is not UpdateMode.READ_ONLY
 
 
@@ -120,7 +120,7 @@ def _layers(config: BrokerConfig) -> tuple[tuple[Mapping[str, str], ConfigSource
 
 
 def where_set(config: BrokerConfig, name: str) -> list[Synonym]:
-    """The values that are set for a broker's key, without its default."""
+    """The set values of a broker's key, without its default."""
     return [
         Synonym(name, layer[name], source) for layer, source in _layers(config) if name in layer
     ]

@@ -1,7 +1,7 @@
-"""Configs of groups: resources of type GROUP. A group inherits what it does not set from its broker's keys.
+"""Configs of groups: resources of type GROUP. A group inherits unset configs from its broker's keys.
 
-Pure. Names, defaults, ranges and sentences are those of Apache Kafka 4.3.0: GroupConfig,
-GroupConfigManager, ConfigHelper.
+Pure. Names, defaults, ranges and messages are those of Apache Kafka 4.3.0: GroupConfig, GroupConfigManager,
+ConfigHelper.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .tables import BROKER
 
 INT, STRING, BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
 
-#: A length of time as Java reads it, without signs; at least one part, and one after "T".
+#: A duration in Java's format, without signs; at least one part, and at least one after "T".
 DURATION = (
     r"(?i:P(?=[0-9T])(?:[0-9]+D)?"
     r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:[.,][0-9]{0,9})?S)?)?)"
@@ -42,14 +42,14 @@ OFFSET_RESET = Matching(
 
 
 class Bounds(NamedTuple):
-    """The broker's keys with the range of a group's config, and their defaults; None where there is none."""
+    """The broker's keys that limit a group's config, and their defaults; None for no limit."""
 
     lowest: tuple[str, int] | None
     highest: tuple[str, int] | None
 
 
 class GroupKey(NamedTuple):
-    """A config of groups. Shape: `inherits` is the broker's key that a group without a value of its own uses."""
+    """A config of groups. Shape: `inherits` is the broker's key that applies to a group without its own value."""
 
     key: ConfigKey
     inherits: str | None
@@ -66,7 +66,7 @@ def _key(
     highest_name: str | None = None,
     idle: bool = True,
 ) -> GroupKey:
-    """A whole number with a range that the broker sets."""
+    """A whole number within limits that the broker sets."""
     kind, rest = name.split(".", 1)
     return GroupKey(
         ConfigKey(name, INT, str(default), "MEDIUM", valid=at_least(least), doc=doc, idle=idle),
@@ -84,7 +84,7 @@ def _own(name: str, type: ConfigType, default: str, valid: Validator | None, doc
     return GroupKey(key, None, Bounds(None, None))
 
 
-#: In the order in which Apache Kafka checks ranges. An idle key is stored and shown, and has no effect.
+#: In the order of Apache Kafka's range checks. An idle key is stored and shown, but has no effect.
 GROUP: dict[str, GroupKey] = {
     each.key.name: each
     for each in (
@@ -126,12 +126,12 @@ GROUP: dict[str, GroupKey] = {
              "Whether members of a share group may renew their locks."),
     )
 }  # fmt: skip
-#: Kinds of groups whose session must last longer than the time between two heartbeats.
+#: Kinds of groups whose session must last longer than the interval between heartbeats.
 WITH_SESSIONS = ("consumer", "share", "streams")
 
 
 def check(config: BrokerConfig, proposed: Properties) -> None:
-    """Refuse configs that a group may not have. Errors: ConfigError."""
+    """Refuse invalid configs of a group. Errors: ConfigError."""
     for name in proposed:
         if name not in GROUP:
             raise UnknownConfigError(f"Unknown group config name: {name}")
@@ -156,14 +156,14 @@ def check(config: BrokerConfig, proposed: Properties) -> None:
 
 
 def without_effect(stored: Properties) -> list[str]:
-    """The names of those of a group's configs that change nothing in kwire."""
+    """The names of a group's configs that have no effect in kwire."""
     return [name for name in stored if name not in GROUP or not GROUP[name].key.used]
 
 
 def effective(config: BrokerConfig, stored: Properties) -> dict[str, Value]:
-    """The values of a group with these configs of its own, within the ranges that the broker has now.
+    """The values of a group with these configs, within the broker's current limits.
 
-    Source: GroupConfig.evaluate: what is stored may be older than the broker's ranges.
+    Source: GroupConfig.evaluate. Stored values may be older than the broker's limits.
     """
     values: dict[str, Value] = {}
     for name, group_key in GROUP.items():
@@ -172,7 +172,7 @@ def effective(config: BrokerConfig, stored: Properties) -> dict[str, Value]:
             try:
                 value = group_key.key.parse(stored[name])
             except ConfigError:
-                pass  # of a store that something else has written to
+                pass  # in a store that another program has changed
         lowest, highest = group_key.bounds
         if isinstance(value, int) and name in stored:
             if lowest is not None:
@@ -184,7 +184,7 @@ def effective(config: BrokerConfig, stored: Properties) -> dict[str, Value]:
 
 
 def inherited(config: BrokerConfig, group_key: GroupKey) -> Value:
-    """The value of a group that sets none."""
+    """The value of a group that does not set its own."""
     key = group_key.key
     default = key.convert(key.default)
     if group_key.inherits is None or not isinstance(default, int):
@@ -193,7 +193,9 @@ def inherited(config: BrokerConfig, group_key: GroupKey) -> Value:
 
 
 def broker_value(config: BrokerConfig, name: str, default: int) -> int:
-    """A broker's key for groups, if it is set, or else the default of 4.3, which may differ from the older one in the table."""
+    """A broker's key for groups if it is set, or else the default of 4.3, which may differ from the older one in the
+    table.
+    """
     value = config[name] if name in config.effective and name in BROKER else None
     return value if isinstance(value, int) else default
 
@@ -201,7 +203,7 @@ def broker_value(config: BrokerConfig, name: str, default: int) -> int:
 def describe(
     config: BrokerConfig, stored: Mapping[str, str], wanted: Container[str] | None = None
 ) -> Iterator[ConfigEntry]:
-    """Every config of a group, or those wanted."""
+    """Every config of a group, or the requested ones."""
     for name, group_key in GROUP.items():
         if wanted is not None and name not in wanted:
             continue

@@ -1,7 +1,7 @@
 """Apache Kafka's broker configs that kwire accepts, checks and shows, but that have no effect.
 
-Columns as in broker_keys.py, without the last one. `NEWER_NAMES` are keys added after 3.9, of which
-only the name is known.
+Columns as in broker_keys.py, without the last one. `NEWER_NAMES` are keys added after 3.9, for which only the name is
+known.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A JAAS file, which Apache Kafka's brokers read with -Djava.security.auth.login.config.
 
-Its login modules become settings, as if they had been written into server.properties:
+Its login modules become settings, as if they were in server.properties:
 
     KafkaServer             listener.name.<listener>.<mechanism>.sasl.jaas.config of every listener with logins
     <listener>.KafkaServer  the same, of one listener
     Client                  kwire.zookeeper.sasl.jaas.config
 
-A setting that is already there counts. Source: JaasContext.load, JaasUtils; ZooKeeperSaslClient.
+Existing settings take precedence. Source: JaasContext.load, JaasUtils; ZooKeeperSaslClient.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def named_file(properties: Mapping[str, str], environment: Mapping[str, str]) ->
 
 
 def settings_of(text: str, path: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The settings that a JAAS file makes for a broker with these. Errors: ConfigError."""
+    """The settings from a JAAS file for a broker with these properties. Errors: ConfigError."""
     from ..security.jaas import JaasError, parse_jaas_file  # compiles its patterns
 
     try:
@@ -73,7 +73,7 @@ def settings_of(text: str, path: str, properties: Mapping[str, str]) -> dict[str
 
 
 def _logins(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The listeners with logins, each with each of its mechanisms."""
+    """The listeners with logins, each combined with each of its mechanisms."""
 
     def setting(key: str) -> str:
         return properties.get(key, BROKER[key].default) or ""

@@ -1,6 +1,6 @@
 """The settings of one listener: `listener.name.<listener>.<key>` if that is set, otherwise the plain key.
 
-A mechanism may have its own: `listener.name.<listener>.<mechanism>.<key>`. Both names are in lower case.
+A mechanism may have its own settings: `listener.name.<listener>.<mechanism>.<key>`. Both names are in lower case.
 Source: ListenerName.configPrefix, AbstractConfig.valuesWithPrefixOverride.
 """
 
@@ -14,7 +14,7 @@ from .tables import BROKER, LISTENER_PREFIX
 
 
 class EffectiveSettings(Protocol):
-    """The settings of a broker. Shape: `effective` has the texts of those that are set."""
+    """The settings of a broker. Shape: `effective` has the texts of the set values."""
 
     effective: dict[str, str]
 
@@ -24,7 +24,7 @@ class EffectiveSettings(Protocol):
 class ListenerSettings:
     """Typed settings, by their plain names (`ssl.client.auth`).
 
-    Shape: always the values in effect, so changes at run time show at once. Errors: KeyError for a name that no
+    Shape: always the values in effect, so changes at run time apply immediately. Errors: KeyError for a name that no
     table has.
     """
 
@@ -42,17 +42,17 @@ class ListenerSettings:
         return ListenerSettings(self._config, self.listener, name)
 
     def names(self, key: str) -> Iterator[str]:
-        """The names by which `key` can be set here, the strongest first."""
+        """The names under which `key` can be set here, in order of precedence."""
         for prefix in self._prefixes:
             yield prefix + key
         yield key
 
     def own(self, key: str) -> str | None:
-        """The text that is set for exactly this listener (and mechanism), without falling back."""
+        """The text set for exactly this listener (and mechanism), without fallback."""
         return self._config.effective.get(self._prefixes[0] + key)
 
     def name_in_use(self, key: str) -> str:
-        """The name by which `key` is set here, for messages; the plain name if it is not set."""
+        """The name under which `key` is set here, for messages; the plain name if it is not set."""
         return next((name for name in self.names(key) if name in self._config.effective), key)
 
     def has(self, key: str) -> bool:
@@ -109,7 +109,7 @@ class ListenerSettings:
         return value
 
     def refusal(self, key: str, reason: str, allowed: str | None = None) -> ConfigError:
-        """A ConfigError for the value of `key`, by the name under which it is set; hides secrets."""
+        """A ConfigError for the value of `key`, under the name that sets it; hides secrets."""
         name = self.name_in_use(key)
         text = self._config.effective.get(name, BROKER[key].default)
         shown = "[hidden]" if BROKER[key].sensitive and text is not None else text

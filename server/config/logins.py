@@ -1,4 +1,4 @@
-"""Whether clients can log in at a listener, as its settings say."""
+"""Whether clients can log in at a listener with its settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_mechanisms(settings: Settings) -> None:
-    """Make the mechanisms of a SASL listener as the broker will make them. Errors: ConfigError."""
+    """Build the mechanisms of a SASL listener in the same way as the broker. Errors: ConfigError."""
     from ..security.sasl.mechanisms import build_mechanisms
     from ..security.sasl.sources import Sources
 

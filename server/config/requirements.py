@@ -1,4 +1,4 @@
-"""Rules over several broker keys or beyond a range. Source: KafkaConfig.validateValues."""
+"""Rules that involve several broker keys, or go beyond a range. Source: KafkaConfig.validateValues."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ..security.identity import NotAPrincipal, parse_super_users
 from .definitions import ConfigError, UnmetRequirement, Value, to_text
 
 INT_MAX = 2**31 - 1
-#: The classes that `authorizer.class.name` may name; both decide alike.
+#: The supported values of `authorizer.class.name`; both make the same decisions.
 AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
 
-#: The assignors of consumer groups, and the names of their classes in Apache Kafka.
+#: The assignors of consumer groups, which are also accepted by the names of their classes in Apache Kafka.
 ASSIGNORS = ("uniform", "range")
 ASSIGNOR_CLASSES = ("UniformAssignor", "RangeAssignor")
 
-#: What makes principals in Apache Kafka, and as kwire does; any other class would make other ones.
+#: Apache Kafka's classes that build principals in the same way as kwire; other classes would build different ones.
 PRINCIPAL_BUILDERS = (
     "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
 )
@@ -174,7 +174,7 @@ class TopicConflict(ConfigError):
 
 def log_dirs(values: Mapping[str, Value]) -> list[str]:
     """The data directories: log.dirs, or log.dir if it is not set."""
-    # Empty is not "not set": it is what an unset variable of a script becomes.
+    # An empty value is not the same as no value: it results from an unset variable in a script.
     text = values["log.dir"] if values["log.dirs"] is None else values["log.dirs"]
     return [part.strip() for part in str(text or "").split(",") if part.strip()]
 

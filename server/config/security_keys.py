@@ -1,7 +1,7 @@
 """Apache Kafka's broker configs for encryption and login that have an effect in kwire.
 
-Columns as in broker_keys.py. All of them can be set for one listener (`listener.name.<listener>.<key>`), and those
-of logins for one of its mechanisms: read them with `BrokerConfig.listener`.
+Columns as in broker_keys.py. All of them can be set for one listener (`listener.name.<listener>.<key>`), and those for
+logins can be set for one of its mechanisms. Read them with `BrokerConfig.listener`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Passwords among the dynamic configs: encoded in the coordination store, plain in memory only.
+"""Passwords among the dynamic configs: encoded in the coordination store, plain only in memory.
 
 Source: DynamicBrokerConfig.toPersistentProps, fromPersistentProps, maybeReEncodePasswords.
 """
@@ -24,23 +24,23 @@ from .tables import is_password
 logger = logging.getLogger(__name__)
 
 SECRET, OLD_SECRET = "password.encoder.secret", "password.encoder.old.secret"
-#: Apache Kafka's text.
+#: Apache Kafka's message.
 NO_SECRET = "Password encoder secret not configured"
 
 
 class NoSecret(ConfigError):
-    """A password was to be stored, but there is no secret to encode it with."""
+    """A password cannot be stored, because there is no secret to encode it with."""
 
 
 class StoredPasswords:
-    """Decodes and encodes what is stored for a broker. Shape: the settings are those of its file."""
+    """Decodes and encodes the stored configs of a broker. Shape: the settings are those of its file."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
-        """Errors: ConfigError if the settings name an algorithm that kwire lacks."""
+        """Errors: ConfigError if the settings name an algorithm that kwire does not have."""
         secret, old_secret = values[SECRET], values[OLD_SECRET]
         self._encoder: PasswordEncoder | None = None
         self._old: PasswordEncoder | None = None
-        #: Encoded -> plain; making a key takes milliseconds, and all configs are decoded at each change.
+        #: Encoded -> plain; deriving a key takes milliseconds, and each change decodes all configs.
         self._known: dict[str, str] = {}
         self._complained: set[str] = set()
         if secret is not None:
@@ -50,7 +50,7 @@ class StoredPasswords:
                 self._old = PasswordEncoder(str(old_secret), encoding)
 
     def decode(self, stored: Mapping[str, str]) -> dict[str, str]:
-        """Stored configs with plain passwords; those that cannot be decoded are logged and left out."""
+        """Stored configs with plain passwords; passwords that cannot be decoded are logged and omitted."""
         plain: dict[str, str] = {}
         for name, text in stored.items():
             if not is_password(name):
@@ -67,9 +67,9 @@ class StoredPasswords:
         return plain
 
     def encode(self, plain: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
-        """Configs as they are stored. Errors: NoSecret.
+        """The stored form of configs. Errors: NoSecret.
 
-        Shape: `stored` are those before; a password that has not changed keeps its text.
+        Shape: `stored` are the previous configs; an unchanged password keeps its text.
         """
         encoded = dict(plain)
         for name, password in plain.items():
@@ -82,7 +82,7 @@ class StoredPasswords:
         return encoded
 
     def encode_again(self, stored: Mapping[str, str]) -> dict[str, str]:
-        """Stored configs, with passwords that were encoded with the old secret encoded with the new one."""
+        """Stored configs, with passwords of the old secret encoded again with the new one."""
         encoded = dict(stored)
         if self._old is None or self._encoder is None:
             return encoded
@@ -91,7 +91,7 @@ class StoredPasswords:
                 try:
                     encoded[name] = self._encode(self._old.decode(text))
                 except PasswordError:
-                    pass  # `decode` complains of it
+                    pass  # `decode` logs this
         return encoded
 
     def _decode(self, text: str) -> str:

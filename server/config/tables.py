@@ -1,4 +1,4 @@
-"""The tables by name, and what can be derived from them."""
+"""The tables by name, and values derived from them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUOTA: dict[str, ConfigKey] = {
 
 LISTENER_PREFIX = "listener.name."
 
-#: Names for one setting in several units, in order of precedence. Source: brokerConfigSynonyms.
+#: The names of one setting in several units, in order of precedence. Source: brokerConfigSynonyms.
 BROKER_SYNONYMS: dict[str, tuple[str, ...]] = {
     name: family
     for family in (
@@ -57,7 +57,7 @@ BROKER_SYNONYMS["log.flush.interval.ms"] = (
     "log.flush.scheduler.interval.ms",
 )
 
-#: Keys that a default for all brokers must not set, beside those that are per-broker by table.
+#: Keys that a default for all brokers must not set, in addition to those that are per-broker in the tables.
 CLUSTER_LISTENER_KEYS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 
 
@@ -82,7 +82,7 @@ def find_broker_key(name: str) -> ConfigKey | None:
     """The row of a broker key; a listener's own key (`listener.name.<listener>.<key>`) has the row of the plain one."""
     key = BROKER.get(name) or QUOTA.get(name)
     if key is None and (base := listener_base(name)) is not None:
-        # A mechanism may stand between: listener.name.x.scram-sha-256.sasl.jaas.config
+        # The name of a mechanism may precede the key: listener.name.x.scram-sha-256.sasl.jaas.config
         key = BROKER.get(base) or BROKER.get(base.partition(".")[2])
     return key
 
@@ -99,7 +99,7 @@ def is_newer_name(name: str) -> bool:
 
 
 def nearest(name: str) -> str | None:
-    """The known broker key spelled most like `name`; None if none is similar."""
+    """The known broker key that is most similar to `name`; None if none is similar."""
     from difflib import get_close_matches
 
     matches = get_close_matches(name, BROKER, n=1, cutoff=0.7)

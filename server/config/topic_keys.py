@@ -1,7 +1,6 @@
 """Apache Kafka's topic configs and, for each, the broker configs that give its default.
 
-Columns as in broker_keys.py; a key without a description is accepted and shown but has no effect in
-kwire.
+Columns as in broker_keys.py; a key without a description is accepted and shown but has no effect in kwire.
 """
 
 from __future__ import annotations

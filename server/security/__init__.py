@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: pure rules, without I/O."""
+"""The identity of clients, and their permissions: pure rules, without I/O."""

@@ -1,8 +1,7 @@
-"""Access control lists: which principals may or may not do what, on which resources.
+"""Access control lists: which operations principals may or may not perform, on which resources.
 
-The numbers of the enumerations are the codes on the wire; a binding (a pattern of resources and one
-entry) is what CreateAcls adds, and a filter is what DescribeAcls and DeleteAcls match bindings
-with.
+The numbers of the enumerations are the codes on the wire. A binding (a pattern of resources and one entry) is what
+CreateAcls adds; DescribeAcls and DeleteAcls match bindings with a filter.
 Source: org.apache.kafka.common.acl and org.apache.kafka.common.resource; KIP-11, KIP-290.
 """
 
@@ -50,7 +49,7 @@ class PatternType(IntEnum):
 
     UNKNOWN = 0
     ANY = 1
-    #: Every pattern that applies to the resource of the filter's name.
+    #: Every pattern that applies to the resource with the filter's name.
     MATCH = 2
     LITERAL = 3
     PREFIXED = 4
@@ -65,11 +64,11 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-#: In the name of a literal pattern, stands for every resource of the type.
+#: As the name of a literal pattern: every resource of the type.
 WILDCARD_RESOURCE = "*"
-#: In the principal of an entry, stands for everybody.
+#: As the principal of an entry: every principal.
 WILDCARD_PRINCIPAL = "User:*"
-#: In the host of an entry, stands for every host.
+#: As the host of an entry: every host.
 WILDCARD_HOST = "*"
 #: The only resource of type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
@@ -85,7 +84,7 @@ IMPLIED_BY: dict[AclOperation, tuple[AclOperation, ...]] = {
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
 }
 
-#: The operations that make sense on a resource. Source: AclEntry.supportedOperations.
+#: The valid operations on a resource. Source: AclEntry.supportedOperations.
 SUPPORTED_OPERATIONS: dict[ResourceType, tuple[AclOperation, ...]] = {
     ResourceType.TOPIC: (
         AclOperation.READ,
@@ -111,7 +110,7 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[AclOperation, ...]] = {
     ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
-#: From Apache Kafka 4 on, groups have configs.
+#: Since Apache Kafka 4, groups have configs.
 SUPPORTED_OPERATIONS_OF_4: dict[ResourceType, tuple[AclOperation, ...]] = {
     **SUPPORTED_OPERATIONS,
     ResourceType.GROUP: (
@@ -123,7 +122,7 @@ SUPPORTED_OPERATIONS_OF_4: dict[ResourceType, tuple[AclOperation, ...]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """The resources of one type that a name covers: that one, all (`*`), or those that begin with it."""
+    """The resources of one type that a name covers: that one, all (`*`), or those whose names begin with it."""
 
     resource_type: ResourceType
     name: str
@@ -131,7 +130,9 @@ class ResourcePattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """Who may or may not do what, from where. Shape: `principal` is `Type:name`; `host` an address or `*`."""
+    """A principal, its host, and what it may or may not do. Shape: `principal` is `Type:name`; `host` is an address or
+    `*`.
+    """
 
     principal: str
     host: str
@@ -191,7 +192,7 @@ class InvalidAcl(ValueError):
 
 
 def check_new(binding: AclBinding) -> None:
-    """Whether a binding may be created. Errors: InvalidAcl. Source: AclApis, AclAuthorizer.validateAclBinding."""
+    """Check whether a binding may be created. Errors: InvalidAcl. Source: AclApis, AclAuthorizer.validateAclBinding."""
     pattern, entry = binding
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
         raise InvalidAcl(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")

@@ -1,7 +1,6 @@
-"""Decides what a principal may do, by access control lists.
+"""Decides on the permissions of a principal, by access control lists.
 
-Source: kafka.security.authorizer.AclAuthorizer of 3.9, whose answers StandardAuthorizer of 4.x
-gives too.
+Source: kafka.security.authorizer.AclAuthorizer of 3.9; StandardAuthorizer of 4.x makes the same decisions.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from ..turns import Steps
     from .identity import Client
 
-#: Decisions that are remembered; beyond this all of them are forgotten, so that names made up by
-#: clients take no memory. Those about longer names, of which a request has few, are not remembered.
+#: The number of cached decisions; beyond it the cache is cleared, so that invented names cannot fill the memory.
+#: Decisions about longer names, which are rare in a request, are not cached.
 MAX_REMEMBERED = 10_000
 MAX_NAME = 256
 
@@ -38,10 +37,10 @@ Entries = frozenset[AclEntry]
 
 
 class AclAuthorizer:
-    """The ACLs of the cluster, and decisions made from them.
+    """The ACLs of the cluster, and the decisions based on them.
 
-    Shape: `super_users` are principals that may do everything. `set_entries` is called with every
-    change of the coordination store.
+    Shape: `super_users` are principals with every permission. `set_entries` is called for every change in the
+    coordination store.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class AclAuthorizer:
     # -- the ACLs
 
     def set_entries(self, pattern: ResourcePattern, entries: Iterable[AclEntry]) -> None:
-        """Replace the entries of one pattern; none removes it."""
+        """Replace the entries of one pattern; without entries, it is removed."""
         made = frozenset(entries)
         if made:
             self._entries[pattern] = made
@@ -81,7 +80,7 @@ class AclAuthorizer:
 
     @property
     def allows_super_users_only(self) -> bool:
-        """Whether nobody else may do anything, because there are no ACLs."""
+        """Whether only super users have permissions, because there are no ACLs."""
         return not self._entries and not self._allow_if_none
 
     def patterns(self) -> list[ResourcePattern]:
@@ -89,7 +88,7 @@ class AclAuthorizer:
         return list(self._entries)
 
     def matching(self, acl_filter: AclFilter) -> Steps[list[AclBinding]]:
-        """The bindings that a filter includes, in steps: of those that there are at the first one."""
+        """The bindings that a filter includes, in steps, as of the first step."""
         found: list[AclBinding] = []
         for pattern, entries in list(self._entries.items()):
             yield
@@ -106,7 +105,7 @@ class AclAuthorizer:
     def allows(
         self, client: Client, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether the client's principal may do this to the resource of that name."""
+        """Whether the client's principal may perform the operation on the resource with this name."""
         key = (client.principal, client.client_host, operation, resource_type, name)
         decided = self._decided.get(key)
         if decided is None:
@@ -161,9 +160,9 @@ class AclAuthorizer:
     def allows_any(
         self, client: Client, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Whether the client's principal may do this to at least one resource of the type.
+        """Whether the client's principal may perform the operation on at least one resource of the type.
 
-        Shape: remembered, because all ACLs of the type are looked at.
+        Shape: cached, because this examines all ACLs of the type.
         Source: AclAuthorizer.authorizeByResourceType.
         """
         key = (client.principal, client.client_host, operation, resource_type)

@@ -1,7 +1,7 @@
-"""Delegation tokens: credentials that a user hands to programs, which log in with them by SCRAM.
+"""Delegation tokens: credentials that a user gives to programs, which log in with them by SCRAM.
 
-A token's password is the base64 of an HMAC of its id with a secret that all brokers share, so it is
-nowhere stored. Pure: the time and new ids are passed in, and changes are returned for the store.
+A token's password is the base64 of an HMAC of its id with a secret that all brokers share, so it is not stored
+anywhere. Pure: the time and new ids are parameters, and changes are returned for the store.
 Source: DelegationTokenManager, DelegationTokenCache, TokenInformation, ScramServerCallbackHandler; KIP-48, KIP-373.
 """
 
@@ -23,9 +23,9 @@ from .sasl.scram_numbers import MIN_ITERATIONS
 #: Runs a call in a thread.
 InThread: TypeAlias = Callable[..., Awaitable[Any]]
 
-#: How many tokens one user may have asked for, of those that have not been removed; each takes about 1 KB of memory.
+#: The maximum number of existing tokens that one user may have requested; each takes about 1 KB of memory.
 MAX_REQUESTED = 10_000
-#: How long the names of a token's renewers may be together; ZooKeeper's nodes have 1 MiB at most.
+#: The maximum total length of the names of a token's renewers; ZooKeeper's nodes are limited to 1 MiB.
 MAX_RENEWERS_CHARACTERS = 100_000
 
 
@@ -41,20 +41,20 @@ class TokenInfo(NamedTuple):
     expiry_ms: int
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Whether this is the owner or a renewer."""
+        """Whether the principal is the owner or a renewer."""
         return principal == self.owner or principal in self.renewers
 
     def concerns(self, principal: str) -> bool:
-        """Whether this is the owner, a renewer, or who has asked for the token. Source: TokenInformation.ownerOrRenewer."""
+        """Whether the principal is the owner, a renewer, or the requester. Source: TokenInformation.ownerOrRenewer."""
         return principal == self.requester or self.may_be_renewed_by(principal)
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether its life, or the time since it was last renewed, is over."""
+        """Whether its lifetime, or its period since the last renewal, has ended."""
         return self.max_ms < now_ms or self.expiry_ms < now_ms
 
 
 class TokenRefused(Exception):
-    """A request about a token cannot be granted; `code` is its error."""
+    """A request about a token is refused; `code` is its error."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -86,11 +86,11 @@ class DelegationTokens:
     # -- what is known
 
     def hmac_of(self, token_id: str) -> bytes:
-        """The 64 bytes that whoever has the token knows."""
+        """The 64 bytes that a token's holder knows."""
         return hmac.digest(self._secret, token_id.encode(), "sha512")
 
     def keep(self, info: TokenInfo) -> None:
-        """Add a token, or replace what is known of it."""
+        """Add a token, or replace its state."""
         if info.token_id not in self._tokens:
             self._requested[info.requester] += 1
         self._tokens[info.token_id] = info
@@ -108,7 +108,7 @@ class DelegationTokens:
                 del self._credentials[mechanism, token_id]
 
     def replace_all(self, infos: Iterable[TokenInfo]) -> None:
-        """Keep these and no others."""
+        """Keep these tokens and no others."""
         kept = {info.token_id: info for info in infos}
         for token_id in self._tokens.keys() - kept.keys():
             self.forget(token_id)
@@ -119,7 +119,7 @@ class DelegationTokens:
         return iter(list(self._tokens.values()))
 
     def has_too_many(self, requester: str) -> bool:
-        """Whether a user has asked for so many tokens that there may be no more."""
+        """Whether a user has requested the maximum number of tokens."""
         return self._requested[requester] >= MAX_REQUESTED
 
     def expired(self, now_ms: int) -> list[TokenInfo]:
@@ -137,14 +137,14 @@ class DelegationTokens:
         lifetime_ms: int,
         now_ms: int,
     ) -> TokenInfo:
-        """A new token. Shape: `lifetime_ms` is what the client asks for; 0 or less for the longest."""
+        """A new token. Shape: `lifetime_ms` is the requested lifetime; 0 or less means the maximum."""
         longest_ms = self._times.max_lifetime_ms
         max_ms = now_ms + (longest_ms if lifetime_ms <= 0 else min(lifetime_ms, longest_ms))
         expiry_ms = min(max_ms, now_ms + self._times.expiry_ms)
         return TokenInfo(token_id, owner, requester, renewers, now_ms, max_ms, expiry_ms)
 
     def renewed(self, hmac_bytes: bytes, principal: str, period_ms: int, now_ms: int) -> TokenInfo:
-        """A token with a later expiry; a negative period for the usual one. Errors: TokenRefused."""
+        """A token with a later expiry; a negative period means the default. Errors: TokenRefused."""
         info = self._of(hmac_bytes, principal)
         if info.has_expired(now_ms):
             raise TokenRefused(ErrorCode.DELEGATION_TOKEN_EXPIRED)
@@ -154,7 +154,9 @@ class DelegationTokens:
     def ended(
         self, hmac_bytes: bytes, principal: str, period_ms: int, now_ms: int
     ) -> tuple[TokenInfo, bool]:
-        """A token that expires after a period, and whether it ends at once (a negative period). Errors: TokenRefused."""
+        """A token that expires after a period, and whether it ends immediately (a negative period). Errors:
+        TokenRefused.
+        """
         info = self._of(hmac_bytes, principal)
         if period_ms < 0:
             return info._replace(expiry_ms=now_ms), True
@@ -176,10 +178,10 @@ class DelegationTokens:
     def user_of(
         self, mechanism: str, token_id: str, now_ms: int, in_thread: InThread
     ) -> KnownUser | Awaitable[KnownUser | None] | None:
-        """Whom a SCRAM login with a token is for; None if there is no such token, or no longer.
+        """The user of a SCRAM login with a token; None if there is no valid token.
 
-        Shape: an awaitable at a token's first login, whose password a thread has to salt in thousands of rounds.
-        Apache Kafka also lets a token log in that has expired and was not yet removed.
+        Shape: an awaitable at a token's first login, when a thread has to salt its password in thousands of rounds.
+        Apache Kafka also accepts a token that has expired and has not been removed yet.
         """
         info = self._tokens.get(token_id)
         if info is None or info.has_expired(now_ms):
@@ -194,14 +196,14 @@ class DelegationTokens:
     ) -> KnownUser | None:
         credential = await in_thread(credential_of, mechanism, self.hmac_of(token_id))
         info = self._tokens.get(token_id)
-        if info is None:  # it was removed in the meantime
+        if info is None:  # removed in the meantime
             return None
         self._credentials[mechanism, token_id] = credential
         return KnownUser(info.owner, credential, info.expiry_ms)
 
 
 def credential_of(mechanism: str, hmac_bytes: bytes) -> ScramCredential:
-    """What checks a SCRAM login with a token of this HMAC."""
+    """The credential that checks a SCRAM login with a token of this HMAC."""
     password, salt = b64encode(hmac_bytes).decode(), token_hex(16).encode()
     salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
     return ScramCredential.of(mechanism, salt, salted, MIN_ITERATIONS)

@@ -1,4 +1,4 @@
-"""Principals: who a client is, as `Type:name`. Source: KafkaPrincipal, SecurityUtils.parseKafkaPrincipal."""
+"""Principals: the identity of a client, as `Type:name`. Source: KafkaPrincipal, SecurityUtils.parseKafkaPrincipal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class Client(Protocol):
-    """What authorization needs to know about a connection. Shape: `client_host` is an address without a port."""
+    """The facts about a connection that authorization needs. Shape: `client_host` is an address without a port."""
 
     @property
     def principal(self) -> str: ...
@@ -22,7 +22,7 @@ class Client(Protocol):
 
 
 def names_of_host(address: str) -> tuple[str, ...]:
-    """The ways in which ACLs may name an address. Shape: IPv4, or IPv6 in its short form.
+    """The forms in which ACLs may name an address. Shape: IPv4, or IPv6 in its short form.
 
     Apache Kafka compares with all eight groups of an IPv6 address (0:0:0:0:0:0:0:1).
     Source: Inet6Address.getHostAddress.
@@ -36,7 +36,7 @@ def names_of_host(address: str) -> tuple[str, ...]:
 
 
 def told_by_a_broker(error: ErrorCode) -> str:
-    """The name of another broker's error, for the log: with what to do if it does not take this one for a broker."""
+    """The name of another broker's error, for the log, with a hint if that broker does not recognize this one."""
     if error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return (
             f"{error.name}: super.users of all brokers must name the principal as which brokers connect to"
@@ -46,7 +46,7 @@ def told_by_a_broker(error: ErrorCode) -> str:
 
 
 class NotAPrincipal(ValueError):
-    """A text that should be `Type:name`."""
+    """A text that is not `Type:name`."""
 
 
 def parse_principal(text: str) -> tuple[str, str]:

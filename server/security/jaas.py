@@ -1,4 +1,4 @@
-"""JAAS: what a login module is told, such as the user name and password of a broker's own login.
+"""JAAS: the parameters of login modules, such as the user name and password of a broker's own login.
 
 A setting such as `listener.name.sasl_ssl.plain.sasl.jaas.config` holds one login module:
 
@@ -10,8 +10,8 @@ A JAAS file (`java.security.auth.login.config`) holds sections of them, by name:
         org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="...";
     };
 
-Most options are secrets, and a misplaced quotation mark turns a part of a password into what looks like a
-name. So neither the repr of a module nor an error shows text that stands where an option may be.
+Most options are secrets, and a misplaced quotation mark can make a part of a password look like a name. So
+neither the repr of a module nor an error shows text from a place where an option may be.
 
 Source: JaasConfig, JaasContext, java.io.StreamTokenizer; for files sun.security.provider.ConfigFile.
 """
@@ -31,11 +31,11 @@ DISALLOWED_MODULES = ("com.sun.security.auth.module.JndiLoginModule",)
 
 
 class JaasError(ValueError):
-    """A text that is not a JAAS configuration; the message contains no value of an option."""
+    """A text that is not a JAAS configuration; the message contains no option values."""
 
 
 class ControlFlag(Enum):
-    """What a failure of the module means for the login; with a single module, all mean the same."""
+    """The meaning of a module's failure for the login; with a single module, all flags mean the same."""
 
     REQUIRED = "required"
     REQUISITE = "requisite"
@@ -61,14 +61,14 @@ class LoginModule:
         return self.options.get(option, default)
 
     def require(self, option: str) -> str:
-        """The value of an option that must be there. Errors: JaasError."""
+        """The value of a required option. Errors: JaasError."""
         value = self.options.get(option)
         if value is None:
             raise JaasError(f"{self.class_name} has no option {option} in JAAS config")
         return value
 
     def to_text(self) -> str:
-        """What `parse_jaas_config` reads; it contains the secrets."""
+        """The text that `parse_jaas_config` reads; it contains the secrets."""
         options = "".join(
             f' {name}="{_QUOTES.sub(_octal, value)}"' for name, value in self.options.items()
         )
@@ -144,7 +144,7 @@ def _parse_module(tokens: _Tokens, *, is_first: bool) -> LoginModule:
     try:
         control_flag = ControlFlag(flag.lower())
     except ValueError:
-        # What follows another module may be the rest of a password with a semicolon in it.
+        # The text after another module may be the rest of a password that contains a semicolon.
         shown = f" '{flag}'" if is_first else ""
         raise JaasError(f"Invalid login module control flag{shown} in JAAS config") from None
     options = _parse_options(tokens)
@@ -181,9 +181,9 @@ class _Token(NamedTuple):
 
 
 _END = _Token()
-#: Blanks and comments: a slash begins one, as `//` and `/*` do, so a path has to be quoted.
+#: Blanks and comments: a slash begins a comment, as do `//` and `/*`, so a path has to be quoted.
 _BLANKS = r"(?>[\x00-\x20]|/\*(?>.*?(?:\*/|\Z))|/[^\n\r]*)*+"
-#: What begins with a digit is a number, which is no value: it has to be quoted too.
+#: A token that begins with a digit is a number, which is not a value unless it is quoted.
 _WORD = r"(?P<word>[A-Za-z_$\xa0-\U0010ffff][A-Za-z_$\xa0-\U0010ffff0-9.\-]*)"
 _NUMBER = r"-?(?=[0-9.])[0-9]*\.?[0-9]*"
 #: A quoted text ends at its quotation mark, or at the end of the line.
@@ -191,14 +191,14 @@ _QUOTED = r"\"(?P<double>(?:\\.|[^\"\\\n\r])*+)\"?|'(?P<single>(?:\\.|[^'\\\n\r]
 _TOKEN = re.compile(
     rf"{_BLANKS}(?:{_WORD}|{_QUOTED}|(?P<symbol>{_NUMBER}|[^\x00-\x20]))", re.DOTALL
 )
-#: What a quoted text cannot contain as it is.
+#: Characters that a quoted text must escape.
 _QUOTES = re.compile(r"[\"\\\n\r]")
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class _Tokens:
-    """The tokens of a text, as Java's StreamTokenizer makes them."""
+    """The tokens of a text, as in Java's StreamTokenizer."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -240,7 +240,7 @@ def _octal(match: re.Match[str]) -> str:
 
 
 def _unescape(text: str) -> str:
-    """Resolve the escapes of a quoted text: `\\n` and its like, octal numbers, or the character itself."""
+    """Resolve the escapes of a quoted text: `\\n` and similar ones, octal numbers, or the character itself."""
 
     def resolve(match: re.Match[str]) -> str:
         escaped = match[1]

@@ -1,4 +1,4 @@
-"""Passwords as Apache Kafka writes them into the coordination store: encrypted with `password.encoder.secret`.
+"""Passwords in Apache Kafka's form in the coordination store: encrypted with `password.encoder.secret`.
 
 An encoded password is a comma-separated list of `name:value`, in any order; bytes are base64:
 
@@ -9,8 +9,8 @@ An encoded password is a comma-separated list of `name:value`, in any order; byt
     initializationVector, and for GCM authenticationTagLength (bits)
     encryptedPassword
 
-Each has a salt and an initialization vector of its own. What other settings were in effect when a password was
-encoded does not matter here; Apache Kafka cannot read CBC with GCM configured, or the reverse.
+Each has its own salt and initialization vector. kwire reads passwords regardless of the settings with which they
+were encoded; Apache Kafka cannot read CBC with GCM configured, or the reverse.
 
 Source: EncryptingPasswordEncoder, CbcParamsEncoder, GcmParamsEncoder.
 """
@@ -37,16 +37,16 @@ VECTOR_BYTES = {CBC: 16, GCM: 12}
 KEY_BITS = (128, 192, 256)
 DEFAULT_KEY_FACTORY = "PBKDF2WithHmacSHA512"
 KEY_FACTORIES = tuple(f"PBKDF2WithHmacSHA{size}" for size in (1, 224, 256, 384, 512))
-#: Making a key of the secret must not take longer than a moment: this many take a tenth of a second.
+#: Deriving a key from the secret must take only a moment: this many iterations take a tenth of a second.
 MAX_ITERATIONS = 200_000
 
 
 class PasswordError(ValueError):
-    """A password that cannot be decoded; the message contains nothing of it."""
+    """A password that cannot be decoded; the message contains no part of it."""
 
 
 class Encoding(NamedTuple):
-    """How passwords are encoded: the names are Java's. Shape: `key_bits` is one of KEY_BITS."""
+    """The parameters of encoding; the names are Java's. Shape: `key_bits` is one of KEY_BITS."""
 
     cipher: str = CBC
     key_factory: str = DEFAULT_KEY_FACTORY
@@ -90,7 +90,7 @@ class PasswordEncoder:
         return ",".join(f"{name}:{value}" for name, value in fields.items())
 
     def decode(self, encoded: str) -> str:
-        """Decrypt a password. Errors: PasswordError if it is no encoded password, or the secret is another."""
+        """Decrypt a password. Errors: PasswordError if it is not an encoded password, or the secret is different."""
         fields = dict(part.strip().rpartition(":")[::2] for part in encoded.split(","))
         try:
             return self._decode(fields)
@@ -117,7 +117,7 @@ class PasswordEncoder:
             raise PasswordError("its authentication tag does not have 128 bits")
         try:
             password = _decrypt(cipher, key, vector, encrypted).decode()
-        except ValueError:  # what no padding, no text or no tag is
+        except ValueError:  # invalid padding, text or tag
             raise _wrong_secret() from None
         if str(_java_length(password)) != fields["passwordLength"]:
             raise _wrong_secret()
@@ -130,14 +130,14 @@ class PasswordEncoder:
 
 def _encrypt(cipher: str, key: bytes, vector: bytes, plain: bytes) -> bytes:
     if cipher == GCM:
-        # The tag is put at the end, as Java does.
+        # The tag comes at the end, as in Java.
         return _aes_gcm(key).encrypt(vector, plain, None)
     padding = 16 - len(plain) % 16
     return _aes_cbc(key, vector, plain + bytes([padding]) * padding, encrypt=True)
 
 
 def _decrypt(cipher: str, key: bytes, vector: bytes, encrypted: bytes) -> bytes:
-    """Errors: ValueError if it was not encrypted with this key."""
+    """Errors: ValueError if the password was not encrypted with this key."""
     from cryptography.exceptions import InvalidTag
 
     if cipher == GCM:
@@ -165,7 +165,7 @@ def _aes_cbc(key: bytes, vector: bytes, data: bytes, *, encrypt: bool) -> bytes:
 
 
 def _without_padding(padded: bytes) -> bytes:
-    """Take off PKCS #5 padding: n bytes of the value n."""
+    """Remove PKCS #5 padding: n bytes of the value n."""
     count = padded[-1] if padded else 0
     if not 1 <= count <= 16 or padded[-count:] != bytes([count]) * count:
         raise ValueError("no valid padding")

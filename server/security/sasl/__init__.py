@@ -1,1 +1,1 @@
-"""Logging in with SASL: the exchange on a connection, and the mechanisms that check credentials."""
+"""Logins with SASL: the exchange on a connection, and the mechanisms that check credentials."""

@@ -3,8 +3,8 @@
     requests  --ApiVersions-->  handshake only  --SaslHandshake-->  tokens  --...-->  done
         \\_____________________SaslHandshake________________________/
 
-With SaslHandshake v1, tokens come in SaslAuthenticate requests; with v0 they come bare, each behind its length. Whatever
-else arrives before the end closes the connection. A failure is final. A client whose session ends after a while can log
+With SaslHandshake v1, tokens come in SaslAuthenticate requests; with v0 they come bare, each after its length. All other
+data before the end closes the connection. A failure is final. A client whose session ends after a while can log
 in again on the same connection (KIP-368): with SaslHandshake, the same mechanism and the same principal.
 
 Source: SaslServerAuthenticator (Java); KIP-43, KIP-152, KIP-368.
@@ -20,23 +20,23 @@ from .mechanism import Authenticated, Challenge, LoginFailed, Mechanism, SaslSer
 
 
 class State(Enum):
-    """What may come next."""
+    """The message that is expected next."""
 
     REQUESTS = "SaslHandshake or ApiVersions"
     HANDSHAKE = "SaslHandshake"
     AUTHENTICATE = "SaslAuthenticate"
     TOKEN = "a token"
-    OTHER_MECHANISM = "nothing"  # at re-authentication; the connection ends with the next request
+    OTHER_MECHANISM = "nothing"  # at re-authentication; the next request ends the connection
     DONE = "requests"
     FAILED = "nothing at all"
 
 
 class IllegalState(Exception):
-    """What arrived may not arrive now; the connection has to be closed without an answer."""
+    """The received message is not allowed now; the connection has to be closed without an answer."""
 
 
 class Failure(NamedTuple):
-    """Why a login has failed. Shape: `user` as the client gave it, or empty; `reason` is for the log."""
+    """The reason of a failed login. Shape: `user` is the client's value, or empty; `reason` is for the log."""
 
     mechanism: str
     user: str
@@ -44,7 +44,7 @@ class Failure(NamedTuple):
 
 
 class LoggedIn(NamedTuple):
-    """Who has logged in. Shape: `lifetime_ms` is None if the session has no end."""
+    """The identity after a login. Shape: `lifetime_ms` is None if the session has no end."""
 
     principal: str
     by_token: bool
@@ -53,10 +53,10 @@ class LoggedIn(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the client is answered.
+    """The answer to the client.
 
-    Shape: `error_message` is None unless the login has failed; `lifetime_ms` is how long the session lasts, 0 for
-    ever (or before the end of the login).
+    Shape: `error_message` is None unless the login has failed; `lifetime_ms` is the duration of the session, 0 if it is
+    unlimited (or before the end of the login).
     """
 
     token: bytes
@@ -65,10 +65,10 @@ class Step(NamedTuple):
 
 
 class Authenticator:
-    """One login. Shape: `mechanisms` are those of the listener, `max_reauth_ms` gives the setting of each (0: never);
-    it is asked for when a login has succeeded, so that those that fail do not pay for it.
+    """One login. Shape: `mechanisms` are those of the listener; `max_reauth_ms` returns the setting of each (0: never).
 
-    `previous` is given if the client logs in again.
+    `max_reauth_ms` is called only after a successful login, to keep failed logins cheap. `previous` is given if the
+    client logs in again.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class Authenticator:
         self._mechanisms = mechanisms
         self._max_reauth_ms = max_reauth_ms
         self._previous = previous
-        self.mechanism = ""  # that the client has asked for
+        self.mechanism = ""  # as requested by the client
         self._server: SaslServer | None = None
 
     @property
@@ -110,12 +110,12 @@ class Authenticator:
     # -- what arrives
 
     def versions_told(self) -> None:
-        """ApiVersions has been answered without an error; it is not answered again."""
+        """Note that ApiVersions was answered without an error; it is not answered again."""
         self.require(State.REQUESTS)
         self.state = State.HANDSHAKE
 
     def handshake(self, mechanism: str, *, bare_tokens: bool) -> bool:
-        """SaslHandshake: the client wants this mechanism. False if it is not enabled: the login has failed.
+        """Handle SaslHandshake with this mechanism. False if it is not enabled: the login has failed.
 
         Errors: IllegalState.
         """
@@ -126,7 +126,7 @@ class Authenticator:
             return False
         self.mechanism = mechanism
         if self._previous is not None and self._previous.mechanism != mechanism:
-            # Answered as if all was well, as Apache Kafka does; it counts the failure later.
+            # Answered like a success, as in Apache Kafka, which counts the failure later.
             self.state = State.OTHER_MECHANISM
             return True
         self._server = chosen.server()
@@ -134,7 +134,7 @@ class Authenticator:
         return True
 
     def evaluate(self, token: bytes, now_ms: int) -> Step | Awaitable[Challenge | Authenticated]:
-        """The client's next token. An awaitable goes on with `go_on` (its result) or `give_up` (its error).
+        """Handle the client's next token. An awaitable continues with `go_on` (its result) or `give_up` (its error).
 
         Errors: IllegalState.
         """
@@ -157,7 +157,7 @@ class Authenticator:
         return result
 
     def go_on(self, result: Challenge | Authenticated, now_ms: int) -> Step:
-        """A step of the mechanism has succeeded."""
+        """Continue after a successful step of the mechanism."""
         if isinstance(result, Challenge):
             return Step(result.token)
         previous = self._previous
@@ -177,14 +177,14 @@ class Authenticator:
         return Step(result.token, lifetime_ms or 0)
 
     def give_up(self, error: LoginFailed) -> Step:
-        """A step of the mechanism has failed."""
+        """Fail after a failed step of the mechanism."""
         what = "authentication" if self._previous is None else "re-authentication"
         message = str(error) or (
             f"Authentication failed during {what} due to invalid credentials with SASL mechanism"
             f" {self.mechanism}"
         )
         reason = error.reason or message
-        if error.__cause__ is not None:  # for the operator; free of secrets
+        if error.__cause__ is not None:  # for the operator; contains no secrets
             reason = f"{reason}: {error.__cause__}"
         self._fail(self.mechanism, error.user, reason)
         return Step(b"", 0, message)
@@ -195,7 +195,7 @@ class Authenticator:
         self._server = None
 
     def _lifetime_ms(self, expires_ms: int | None, now_ms: int) -> int | None:
-        """How long the session lasts: until the credential ends, at most `connections.max.reauth.ms`."""
+        """The duration of the session: until the credential ends, at most `connections.max.reauth.ms`."""
         longest = self._max_reauth_ms(self.mechanism)
         if expires_ms is None:
             return longest if longest > 0 else None

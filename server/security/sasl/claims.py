@@ -1,4 +1,4 @@
-"""What the claims of a token must say; pure rules, with the time passed in.
+"""The required claims of a token; pure rules, with the time as a parameter.
 
 Source: BrokerJwtValidator, ClaimValidationUtils (Java) and jose4j's JwtConsumer, which they use;
 OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerValidationUtils.
@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 
 class Token(NamedTuple):
-    """What a valid token says. Shape: `expires_ms` is its `exp`, in wall-clock milliseconds."""
+    """The content of a valid token. Shape: `expires_ms` is its `exp`, in wall-clock milliseconds."""
 
     subject: str
     expires_ms: int
 
 
 class InvalidToken(Exception):
-    """A token that is not accepted; the text is for the log, and holds no part of the token.
+    """A token that is not accepted; the text is for the log, and contains no part of the token.
 
-    `status` and `scope` are what the client is told (RFC 7628, section 3.2.2).
+    `status` and `scope` are for the client (RFC 7628, section 3.2.2).
     """
 
     def __init__(self, reason: str, scope: str | None = None) -> None:
@@ -32,7 +32,7 @@ class InvalidToken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """What is expected of a signed token. Shape: an empty `issuer` allows any."""
+    """The rules for a signed token. Shape: an empty `issuer` allows any."""
 
     audiences: frozenset[str] = frozenset()
     issuer: str = ""
@@ -41,7 +41,7 @@ class ClaimRules:
     clock_skew_ms: int = 30_000
 
     def check(self, claims: Mapping[str, Any], now_ms: int) -> Token:
-        """What the token says, if it is accepted. Errors: InvalidToken."""
+        """The content of the token, if it is accepted. Errors: InvalidToken."""
         expires_ms = time_of(claims, "exp", required=True)
         issued_ms = time_of(claims, "iat", required=True)
         not_before_ms = time_of(claims, "nbf")
@@ -61,7 +61,7 @@ class ClaimRules:
         return Token(subject_of(claims, self.subject_claim), expires_ms)
 
     def _check_audience(self, claim: object) -> None:
-        """A token for somebody else is refused, even if no audience is expected, as by jose4j."""
+        """As in jose4j, refuse a token for another audience even if none is expected."""
         if claim is None and not self.audiences:
             return
         audiences = claim if isinstance(claim, list) else [claim]
@@ -75,7 +75,7 @@ class ClaimRules:
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredClaimRules:
-    """What is expected of a token that nobody has signed."""
+    """The rules for an unsigned token."""
 
     required_scope: tuple[str, ...] = ()
     scope_claim: str = "scope"
@@ -83,7 +83,7 @@ class UnsecuredClaimRules:
     clock_skew_ms: int = 0
 
     def check(self, claims: Mapping[str, Any], now_ms: int) -> Token:
-        """What the token says, if it is accepted. Errors: InvalidToken."""
+        """The content of the token, if it is accepted. Errors: InvalidToken."""
         subject = subject_of(claims, self.subject_claim)
         issued_ms = time_of(claims, "iat")
         expires_ms = time_of(claims, "exp", required=True)
@@ -116,7 +116,7 @@ def time_of(claims: Mapping[str, Any], name: str, *, required: bool = False) -> 
 
 
 def subject_of(claims: Mapping[str, Any], name: str) -> str:
-    """The claim with the user's name, without blanks around it. Errors: InvalidToken."""
+    """The claim with the user's name, without surrounding blanks. Errors: InvalidToken."""
     subject = claims.get(name)
     if not isinstance(subject, str) or not subject.strip():
         raise InvalidToken(f"the token has no {name}, which names the user")
@@ -124,7 +124,7 @@ def subject_of(claims: Mapping[str, Any], name: str) -> str:
 
 
 def check_scopes(claims: Mapping[str, Any], name: str) -> None:
-    """The scopes of a signed token: one text or a list of different ones; others are ignored. Errors: InvalidToken."""
+    """The scopes of a signed token: a text or a list of distinct texts; other types are ignored. Errors: InvalidToken."""
     value = claims.get(name)
     scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     texts = [scope.strip() for scope in scopes if isinstance(scope, str)]
@@ -133,7 +133,7 @@ def check_scopes(claims: Mapping[str, Any], name: str) -> None:
 
 
 def scopes_of(claims: Mapping[str, Any], name: str) -> frozenset[str]:
-    """The scopes of an unsigned token: a list, or a text with blanks between them. Errors: InvalidToken."""
+    """The scopes of an unsigned token: a list, or a text separated by blanks. Errors: InvalidToken."""
     value = claims.get(name)
     scopes = value.split() if isinstance(value, str) else [] if value is None else value
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):

@@ -1,4 +1,4 @@
-"""The client's half of PLAIN and SCRAM: what a broker sends when it logs in at another one.
+"""The client's side of PLAIN and SCRAM: the messages of a broker that logs in at another one.
 
 Source: RFC 4616, RFC 5802, RFC 7677; PlainSaslClient, ScramSaslClient (Java).
 """
@@ -26,12 +26,12 @@ _FIRST = re.compile(
     r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9/+=]+),i=(?P<iterations>[1-9][0-9]{0,8})(?:,.*)?"
 )
 _FINAL = re.compile(r"(?:v=(?P<signature>[A-Za-z0-9/+=]+)|e=(?P<error>[^,]+))(?:,.*)?")
-#: How errors of the server are written (RFC 5802, section 7); anything else is not repeated.
+#: The form of the server's errors (RFC 5802, section 7); other texts are not repeated.
 _ERROR = re.compile(r"[a-z-]{1,40}")
 
 
 class PlainClient:
-    """PLAIN: the password itself, so only for connections with TLS, or among those who trust their network."""
+    """PLAIN: sends the password itself, so it is only for TLS or for trusted networks."""
 
     def __init__(self, user: str, password: str) -> None:
         self._message = f"\0{user}\0{password}".encode()
@@ -46,7 +46,7 @@ class PlainClient:
 
 
 class ScramClient:
-    """SCRAM: proves that it knows the password, and has the server prove that it knows the user."""
+    """SCRAM: proves that it knows the password, and requires a proof that the server knows the user."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ScramClient:
         self._nonce = nonce()
         extension = f",{TOKEN_EXTENSION}=true" if by_token else ""
         self._first = f"n={escape_name(user)},r={self._nonce}{extension}"
-        #: What the server must answer with; None until it is known.
+        #: The expected proof of the server; None until it is known.
         self._signature: bytes | None = None
         self._complete = False
 

@@ -1,6 +1,6 @@
 """Small documents that OAUTHBEARER reads from a file or an HTTP server: key sets, and tokens for own logins.
 
-Everything here blocks, and is called in a thread.
+All functions here block, and are called in a thread.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 if TYPE_CHECKING:
     from http.client import HTTPMessage
 
-#: Key sets and tokens have a few KiB; nothing larger is read.
+#: The maximum size of a document; key sets and tokens have a few KiB.
 MAX_BYTES = 1 << 20
-#: How long one read or write of a connection may take, and the whole document.
+#: The time limits of one read or write of a connection, and of the whole document.
 SOCKET_TIMEOUT_S = 5.0
 FETCH_TIMEOUT_MS = 10_000
 
@@ -32,7 +32,7 @@ def without_secrets(url: str) -> str:
 
 
 class SameScheme(HTTPRedirectHandler):
-    """Follows redirects only where the scheme stays the same, as Java does: never from https: to http:."""
+    """Follows redirects only within the same scheme, as Java does: never from https: to http:."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -43,9 +43,9 @@ class SameScheme(HTTPRedirectHandler):
 
 
 def read_url(url: str, monotonic_ms: Callable[[], int], ca_file: str | None = None) -> bytes:
-    """Read a small document at a file:, http: or https: URL; blocks, within the bounds above.
+    """Read a small document at a file:, http: or https: URL; blocks, within the limits above.
 
-    Shape: `ca_file` has the certificates (PEM) that a server's must be issued by; None: those of the system.
+    Shape: `ca_file` has the certificates (PEM) that must have issued the server's; None for those of the system.
     Errors: FetchFailed.
     """
     return read_request(Request(url), monotonic_ms, ca_file)
@@ -77,7 +77,7 @@ def read_request(
                     raise FetchFailed(f"{shown} is larger than {MAX_BYTES} bytes")
                 if monotonic_ms() > deadline_ms:
                     raise FetchFailed(f"{shown} was not read within {FETCH_TIMEOUT_MS} ms")
-    except HTTPError as error:  # it holds the response open
+    except HTTPError as error:  # it keeps the response open
         error.close()
         raise FetchFailed(f"{shown} cannot be read: {error}") from error
     except (OSError, HTTPException, ValueError) as error:  # URLError is an OSError

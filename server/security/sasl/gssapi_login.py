@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from .sources import Settings
 
 SERVICE = "sasl.kerberos.service.name"
-#: Each login has a ticket cache with a name of its own: caches in memory outlive the object that filled them.
+#: Each login has a ticket cache with its own name: caches in memory outlive the object that filled them.
 CACHES = count()
 
 
 class GssapiClient:
-    """One login. Making it fetches tickets, and blocks; its steps do not. Errors: LoginFailed."""
+    """One login. Its creation fetches tickets, and blocks; its steps do not. Errors: LoginFailed."""
 
     def __init__(self, service: str, host: str, credentials: Any) -> None:
         import gssapi
@@ -74,7 +74,7 @@ class GssapiLogin:
         self._store = {"client_keytab": keytab, "ccache": f"MEMORY:kwire-{next(CACHES)}"}
 
     def client(self, host: str) -> GssapiClient:
-        """A new login at a host. It blocks: call it in a thread. Errors: LoginFailed."""
+        """A new login at a host. This blocks, so call it in a thread. Errors: LoginFailed."""
         import gssapi
 
         try:
@@ -89,7 +89,7 @@ class GssapiLogin:
 
 
 def login_of(settings: Settings, module: LoginModule) -> GssapiLogin:
-    """The logins as the settings of a listener want them. Errors: what `Settings.refusal` returns."""
+    """The logins according to a listener's settings. Errors: what `Settings.refusal` returns."""
     expect_library(settings)
     expect_module(settings, NAME, module, "Krb5LoginModule")
     keytab, principal = keytab_of(settings, module)

@@ -1,8 +1,8 @@
 """SASL GSSAPI (RFC 4752): Kerberos, by the package `gssapi`.
 
-First come the tokens of Kerberos itself. Then the broker offers a security layer, and the client chooses: there is
-only "none", as in Apache Kafka, since TLS protects connections. A step that reads the keytab or the replay
-cache runs in a thread. The package is an extra, so it is imported where it is used.
+The tokens of Kerberos itself come first. Then the broker offers security layers, and the client chooses one. As in
+Apache Kafka, the only layer is "none", since TLS protects connections. A step that reads the keytab or the replay cache
+runs in a thread. The package is an extra, so it is imported where it is used.
 Source: SaslServerAuthenticator.createSaslKerberosServer, SaslServerCallbackHandler, DefaultKafkaPrincipalBuilder
 (Java), and the JDK's GssKrb5Server and GssKrb5Client.
 """
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from .sources import Settings, Sources
 
 NAME = "GSSAPI"
-#: One octet with the layers on offer (1: none), and three with the largest message, 0 without a layer.
+#: One octet with the offered layers (1: none), and three octets with the largest message, 0 without a layer.
 NO_LAYER = b"\x01\x00\x00\x00"
-#: Kerberos needs one token of the client; others of its variants need two.
+#: Kerberos needs one token from the client; some variants need two.
 MAX_TOKENS = 4
 JAAS = "sasl.jaas.config"
 RULES = "sasl.kerberos.principal.to.local.rules"
 
 
 class GssapiServer:
-    """One login, seen from the broker. Shape: `new_context` makes a context that accepts."""
+    """One login, from the broker's side. Shape: `new_context` makes an accepting context."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class GssapiServer:
         if self._context is None:
             self._context = self._new_context()
         answer = self._context.step(token) or b""
-        return answer, self._context.complete  # which raises an error for which there is a token
+        return answer, self._context.complete  # which raises an error that has no token
 
     def _offer(self) -> Challenge:
         self._offered = True
@@ -82,7 +82,7 @@ class GssapiServer:
         except gssapi.exceptions.GSSError as error:
             raise LoginFailed(reason=explained(error)) from error
         name = str(self._context.initiator_name)
-        # What follows is an authorization id, which Apache Kafka does not look at either.
+        # An authorization id follows, which Apache Kafka also ignores.
         if len(choice) < 4 or choice[0] != NO_LAYER[0]:
             raise LoginFailed(user=name, reason="the client chose a security layer")
         try:
@@ -93,7 +93,7 @@ class GssapiServer:
 
 
 def explained(error: Any) -> str:
-    """What a Kerberos library says, in one line."""
+    """The message of a Kerberos library, in one line."""
     return " ".join(str(error).split())
 
 
@@ -123,7 +123,7 @@ class GssapiMechanism:
 
 
 def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> GssapiMechanism:
-    """The mechanism as the settings of a listener want it; reads the keytab. Errors: what `Settings.refusal` returns."""
+    """The mechanism according to a listener's settings; reads the keytab. Errors: what `Settings.refusal` returns."""
     import gssapi
 
     keytab, principal = keytab_of(settings, module)
@@ -147,7 +147,7 @@ def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> G
 
 
 def expect_library(settings: Settings) -> None:
-    """Refuse GSSAPI where its package, or the C library behind it, is missing. Errors: what `Settings.refusal` returns."""
+    """Refuse GSSAPI if its package, or the underlying C library, is missing. Errors: what `Settings.refusal` returns."""
     try:
         import gssapi  # noqa: F401
     except (ImportError, OSError) as error:
@@ -170,14 +170,14 @@ def keytab_of(settings: Settings, module: LoginModule) -> tuple[str, str]:
 
 
 def kerberos_name(principal: str) -> Any:
-    """A principal as the library wants it."""
+    """A principal in the library's form."""
     import gssapi
 
     return gssapi.Name(principal, gssapi.NameType.kerberos_principal)
 
 
 def default_realm() -> str:
-    """The realm of names that have none, from krb5.conf; empty if there is none."""
+    """The realm of names without one, from krb5.conf; empty if there is none."""
     import gssapi
 
     try:

@@ -1,8 +1,8 @@
-"""The keys that tokens are signed with: a JSON Web Key Set (RFC 7517), from a file or an HTTP server.
+"""The keys that sign tokens: a JSON Web Key Set (RFC 7517), from a file or an HTTP server.
 
-The set is fetched by a login, never by a task of its own: when it has become old, or when a token names a
-key that is not in it. All logins wait for the same fetch, which is bounded in size and time. If it
-fails, the last set stays in use, and the next attempt is made after a time that doubles each time.
+A login fetches the set when it has become old, or when a token names a key that is not in it; there is no separate
+task. All logins wait for the same fetch, which is limited in size and time. If it fails, the last set stays in use, and
+the next attempt follows after a delay that doubles each time.
 Source: RefreshingHttpsJwks (Java); KIP-768.
 """
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K")
 
 
-#: Tokens that name unknown keys fetch the set at most this often in all, and for the same key that often.
+#: The minimum interval between fetches because of unknown keys, in total and for the same key.
 EXPEDITED_MS = 10_000
 MISSING_KEY_MS = 60_000
-#: Unknown keys that are remembered, and the longest name of one.
+#: The number of unknown keys that are remembered, and the maximum length of their names.
 MISSING_KEYS = 16
 MISSING_KEY_CHARS = 1000
 
@@ -43,7 +43,7 @@ class RefreshTimes:
 
 
 class RefreshPolicy:
-    """Decides when a key set is fetched. Pure: the time is passed in, from a clock that never goes back."""
+    """Decides when a key set is fetched. Pure: the time is a parameter, from a clock that never goes back."""
 
     def __init__(self, times: RefreshTimes) -> None:
         self._times = times
@@ -54,13 +54,13 @@ class RefreshPolicy:
         self._missing: OrderedDict[str, int] = OrderedDict()
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether the set is old (or was never read), and no failed attempt is recent."""
+        """Whether the set is old (or was never read), and there was no recent failure."""
         if self._not_before_ms is not None and now_ms < self._not_before_ms:
             return False
         return self._fetched_ms is None or now_ms - self._fetched_ms >= self._times.refresh_ms
 
     def may_look_for(self, key_id: str, now_ms: int) -> bool:
-        """Whether a token that names an unknown key may fetch the set, which counts as doing it."""
+        """Whether a token that names an unknown key may cause a fetch; counts it as one if so."""
         if len(key_id) > MISSING_KEY_CHARS or now_ms < self._missing.get(key_id, now_ms):
             return False
         if self._expedited_ms is not None and now_ms < self._expedited_ms + EXPEDITED_MS:
@@ -75,11 +75,11 @@ class RefreshPolicy:
         return True
 
     def fetched(self, now_ms: int) -> None:
-        """The set was read."""
+        """Note that the set was read."""
         self._fetched_ms, self._failures, self._not_before_ms = now_ms, 0, None
 
     def failed(self, now_ms: int) -> int:
-        """The set could not be read; returns how long no attempt is made now, in ms."""
+        """Note that the set could not be read; returns the time without further attempts, in ms."""
         wait_ms = min(self._times.backoff_ms << min(self._failures, 30), self._times.backoff_max_ms)
         self._failures += 1
         self._not_before_ms = now_ms + wait_ms
@@ -87,7 +87,7 @@ class RefreshPolicy:
 
 
 class KeySource(Generic[K]):
-    """A key set that is kept up to date. Shape: `keys` is what `parse` makes of the fetched bytes; falsy before."""
+    """A key set that is kept up to date. Shape: `keys` is the result of `parse` for the fetched bytes; falsy before."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class KeySource(Generic[K]):
         return self._policy.may_look_for(key_id, self._clock.monotonic_ms())
 
     async def refresh(self) -> None:
-        """Fetch the set, or wait for the fetch that runs. A failure is logged, and the last set is kept."""
+        """Fetch the set, or wait for a fetch in progress. A failure is logged, and the last set is kept."""
         if self._fetching is None:
             self._fetching = asyncio.ensure_future(self._refresh())
         await asyncio.shield(self._fetching)  # the end of one connection does not end the fetch

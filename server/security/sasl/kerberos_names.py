@@ -1,9 +1,9 @@
-"""Kerberos principals, and the rules that make user names of them (`sasl.kerberos.principal.to.local.rules`).
+"""Kerberos principals, and the rules that convert them to user names (`sasl.kerberos.principal.to.local.rules`).
 
     RULE:[n:format](match)s/from/to/g/L     for names of n components; $0 is the realm, $1 and $2 the components
     DEFAULT                                 the first component of a name in the default realm
 
-The rule that applies first gives the name. Pure.
+The first rule that applies determines the name. Pure.
 Source: KerberosName, KerberosRule, KerberosShortNamer (Java), after Hadoop's and MIT's auth_to_local.
 """
 
@@ -47,12 +47,12 @@ class KerberosName(NamedTuple):
 
 
 class NoMatchingRule(Exception):
-    """No rule makes a user name of a principal, or one makes a name with `/` or `@` in it."""
+    """No rule applies to a principal, or the resulting name contains `/` or `@`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KerberosRule:
-    """One rule. Shape: `count` is 0 for DEFAULT, which has nothing else but its `text`."""
+    """One rule. Shape: `count` is 0 for DEFAULT, which has only its `text`."""
 
     text: str
     count: int = 0
@@ -88,13 +88,13 @@ class KerberosRule:
             parts["repeat"] is not None,
             parts["case"] or "",
         )
-        replace_parameters(rule.format, [""] * (rule.count + 1))  # errors show at the start
+        replace_parameters(rule.format, [""] * (rule.count + 1))  # errors appear at startup
         if pattern is not None:
             _check_replacement(rule.replacement, pattern)
         return rule
 
     def apply(self, parameters: Sequence[str], default_realm: str) -> str | None:
-        """The user name, or None if the rule is not for this name. Errors: NoMatchingRule.
+        """The user name, or None if the rule does not apply to this name. Errors: NoMatchingRule.
 
         Shape: `parameters` are the realm and the components.
         """
@@ -122,7 +122,7 @@ class KerberosRule:
 
 
 def replace_parameters(template: str, parameters: Sequence[str]) -> str:
-    """Put parameters in the places of $0, $1, ... Errors: ValueError."""
+    """Replace $0, $1, ... by parameters. Errors: ValueError."""
 
     def parameter(match: re.Match[str]) -> str:
         if not match[1]:
@@ -155,10 +155,10 @@ def _expand(replacement: str, match: re.Match[str]) -> str:
 
 
 class KerberosShortNamer:
-    """Makes user names of principals."""
+    """Converts principals to user names."""
 
     def __init__(self, rules: Sequence[str], default_realm: str) -> None:
-        """Errors: ValueError for a rule that cannot be read."""
+        """Errors: ValueError for an invalid rule."""
         self._rules = [KerberosRule.parse(rule.strip()) for rule in rules]
         self._default_realm = default_realm
 

@@ -1,7 +1,7 @@
-"""What a SASL mechanism is: the side that checks a login, and the side that logs in at another broker.
+"""The interfaces of a SASL mechanism: the side that checks a login, and the side that logs in at another broker.
 
-A mechanism knows nothing of connections, frames or versions of requests. It is handed the bytes of each
-step and returns how the exchange goes on. RFC 4422 calls these steps challenges and responses.
+A mechanism does not depend on connections, frames or versions of requests. It gets the bytes of each step and returns
+how the exchange continues. RFC 4422 calls these steps challenges and responses.
 """
 
 from __future__ import annotations
@@ -13,31 +13,30 @@ if TYPE_CHECKING:
 
 
 class Challenge(NamedTuple):
-    """The exchange goes on: the client has to answer this."""
+    """The exchange continues: the client has to answer this."""
 
     token: bytes
 
 
 class Authenticated(NamedTuple):
-    """The exchange is complete, and the client is who it says it is."""
+    """The exchange is complete, and the client's identity is proven."""
 
-    #: What the last SaslAuthenticate response carries.
+    #: The token of the last SaslAuthenticate response.
     token: bytes
     #: For example `User:alice`.
     principal: str
-    #: When the credential itself ends, in wall-clock milliseconds: for re-authentication (KIP-368). None: never.
+    #: The end of the credential itself, in wall-clock milliseconds, for re-authentication (KIP-368). None: never.
     expires_ms: int | None = None
-    #: The client logged in with a delegation token, and may therefore not ask for tokens (KIP-48).
+    #: The client logged in with a delegation token, and may therefore not request tokens (KIP-48).
     by_token: bool = False
 
 
 class LoginFailed(Exception):
-    """The login has failed. `str(error)` is what the client is told, with SASL_AUTHENTICATION_FAILED.
+    """The login has failed. The client gets `str(error)`, with SASL_AUTHENTICATION_FAILED.
 
-    Shape: the text must hold no secret, and be the same for an unknown user and for a wrong password. If it is
-    empty, the client is told what Apache Kafka tells it in most cases: that the credentials are invalid.
-    `user` (as the client gave it), `reason` and the `__cause__`, if there is one, are for the log only, and must
-    hold no secret either.
+    Shape: the text must contain no secret, and be the same for an unknown user and for a wrong password. If it is
+    empty, the client gets Apache Kafka's most frequent text: that the credentials are invalid. `user` (the client's
+    value), `reason` and the `__cause__`, if there is one, are only for the log, and must not contain secrets either.
     """
 
     def __init__(self, message: str = "", *, user: str = "", reason: str = "") -> None:
@@ -47,18 +46,18 @@ class LoginFailed(Exception):
 
 
 class SaslServer(Protocol):
-    """One login of one connection, seen from the broker."""
+    """One login of one connection, from the broker's side."""
 
     def evaluate(
         self, response: bytes
     ) -> Challenge | Authenticated | Awaitable[Challenge | Authenticated]:
         """The answer to the client's next token.
 
-        A step that has to wait, for a thread or for another server, returns an awaitable. It is cancelled
-        if the connection ends meanwhile.
+        A step that has to wait, for a thread or for another server, returns an awaitable, which is cancelled if the
+        connection ends in the meantime.
 
-        Raises LoginFailed, here or from the awaitable. Any other error is a bug: it is logged, and the
-        client is told no more than that the login failed.
+        Raises LoginFailed, here or from the awaitable. Any other error is a bug: it is logged, and the client learns
+        only that the login failed.
         """
         ...
 
@@ -75,7 +74,7 @@ class Mechanism(Protocol):
 
 
 class SaslClient(Protocol):
-    """One login at another broker, seen from the client."""
+    """One login at another broker, from the client's side."""
 
     def start(self) -> bytes:
         """The first token, which may be empty."""
@@ -84,6 +83,6 @@ class SaslClient(Protocol):
     def evaluate(self, challenge: bytes) -> bytes | None:
         """The answer to the server's next token; None if the exchange is complete.
 
-        Raises LoginFailed if the server has not proved that it is who it should be.
+        Raises LoginFailed if the server has not proven its identity.
         """
         ...

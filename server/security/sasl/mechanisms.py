@@ -1,7 +1,7 @@
-"""The SASL mechanisms that kwire has, and how those of a listener are made from its settings.
+"""The SASL mechanisms of kwire, and their construction from a listener's settings.
 
-A mechanism is a row in `MECHANISMS`: its name and the function that makes it. The function imports what the mechanism
-needs, so that nobody pays for mechanisms that are not enabled.
+A mechanism is a row in `MECHANISMS`: its name and the function that makes it. The function imports the mechanism's
+modules, so that disabled mechanisms cost nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NONE: Mapping[str, Mechanism] = MappingProxyType({})
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
 HANDLER = "sasl.server.callback.handler.class"
-#: Where Apache Kafka's own are, which do what the mechanisms here do.
+#: The package of Apache Kafka's own handlers, which do the same as the mechanisms here.
 OWN_HANDLERS = "org.apache.kafka.common.security."
 
 
@@ -57,7 +57,7 @@ def scram(name: str) -> Factory:
 
 
 def oauthbearer(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
-    """OAUTHBEARER, with signed tokens unless those without a signature are switched on."""
+    """OAUTHBEARER, with signed tokens unless unsigned ones are enabled."""
     from .oauthbearer import mechanism_of
 
     expect_module(settings, "OAUTHBEARER", module, "OAuthBearerLoginModule")
@@ -89,7 +89,7 @@ MECHANISMS: dict[str, Factory] = {
 }
 
 
-#: Those that may read files when they are made: keytabs and key sets.
+#: Mechanisms that may read files when they are made: keytabs and key sets.
 READ_FILES = frozenset({"GSSAPI", "OAUTHBEARER"})
 
 
@@ -99,7 +99,9 @@ def enabled_names(settings: Settings) -> list[str]:
 
 
 def changed_mechanisms(settings: Settings, changed: Collection[str]) -> set[str]:
-    """The enabled mechanisms of a listener that depend on settings of these names; all of them if others were enabled before."""
+    """The enabled mechanisms of a listener that depend on settings with these names; all of them if the list has
+    changed.
+    """
     enabled = enabled_names(settings)
     if any(name in changed for name in settings.names(ENABLED)):
         return set(enabled or MECHANISMS)
@@ -116,9 +118,9 @@ def build_mechanisms(
 ) -> dict[str, Mechanism]:
     """The enabled mechanisms of a listener by name, in the order of `sasl.enabled.mechanisms`.
 
-    Shape: those in `kept` are not made again.
-    Errors: a ConfigError that names the setting, for a mechanism that kwire does not have and for settings of one
-    that cannot work.
+    Shape: mechanisms in `kept` are not made again.
+    Errors: a ConfigError that names the setting, for an unknown mechanism and for settings of a mechanism that cannot
+    work.
     """
     enabled = enabled_names(settings)
     if not enabled:
@@ -139,9 +141,9 @@ def build_mechanisms(
 
 
 def login_module(settings: Settings) -> LoginModule | None:
-    """The login module of a mechanism's broker side.
+    """The login module of the broker's side of a mechanism.
 
-    Shape: only the name with listener and mechanism counts, as in Apache Kafka, which ignores the others here.
+    Shape: only the name with listener and mechanism counts, as in Apache Kafka, which ignores the other names here.
     Source: JaasContext.loadServerContext.
     """
     text = settings.own(JAAS)
@@ -164,5 +166,5 @@ def expect_module(
 
 
 def own_name(settings: Settings, key: str) -> str:
-    """The name by which `key` is set for exactly this listener and mechanism."""
+    """The name that sets `key` for exactly this listener and mechanism."""
     return next(settings.names(key))

@@ -1,7 +1,7 @@
-"""SASL OAUTHBEARER (RFC 7628): the client shows a token, which is a JSON Web Token (RFC 7519).
+"""SASL OAUTHBEARER (RFC 7628): the client presents a token, which is a JSON Web Token (RFC 7519).
 
-A token that is not accepted is answered with a JSON object as a challenge; the client confirms it with
-\\x01, and the login fails with that object as its text. What is wrong with the token is told to the log only.
+The answer to a token that is not accepted is a JSON object as a challenge; the client confirms it with \\x01, and the
+login fails with that object as its text. The reason is only in the log.
 Source: OAuthBearerSaslServer, OAuthBearerClientInitialResponse, OAuthBearerSaslClient (Java); KIP-255, KIP-342,
 KIP-768.
 """
@@ -40,7 +40,7 @@ SIGNED_VALIDATORS = frozenset(
         "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
     }
 )
-#: The validator of tokens that nobody has signed.
+#: The validator of unsigned tokens.
 UNSECURED_VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
     "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -51,7 +51,7 @@ class Validator(Protocol):
     """Decides whether a token is accepted."""
 
     def validate(self, token: str) -> Token | Awaitable[Token]:
-        """What the token says; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
+        """The content of the token; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
         ...
 
 
@@ -90,13 +90,13 @@ def format_initial_response(token: str, extensions: Mapping[str, str] | None = N
 
 
 def error_json(error: InvalidToken) -> str:
-    """The answer to a token that is not accepted, with Apache Kafka's blanks."""
+    """The answer to a token that is not accepted, with Apache Kafka's spacing."""
     scope = "" if error.scope is None else f', "scope":"{error.scope}"'
     return f'{{"status":"{error.status}"{scope}}}'
 
 
 class OAuthBearerServer:
-    """One login, seen from the broker."""
+    """One login, from the broker's side."""
 
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
@@ -132,7 +132,7 @@ class OAuthBearerServer:
 
 
 def accepted(token: Token, authorization_id: str) -> Authenticated:
-    """The end of a login with a valid token. Errors: LoginFailed if it was for somebody else."""
+    """The end of a login with a valid token. Errors: LoginFailed if it was for another user."""
     if authorization_id not in ("", token.subject):
         raise LoginFailed(
             f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
@@ -180,7 +180,7 @@ class OAuthBearerMechanism:
 def mechanism_of(
     settings: Settings, module: LoginModule | None, sources: Sources
 ) -> OAuthBearerMechanism:
-    """The mechanism as a listener's settings want it. Errors: what `Settings.refusal` returns."""
+    """The mechanism according to a listener's settings. Errors: what `Settings.refusal` returns."""
     handler = settings.get_optional_str(HANDLER)
     validator: Validator
     if handler == UNSECURED_VALIDATOR:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 UNSECURED = "unsecuredLogin"
 #: A token that ends sooner than this is fetched again. Source: sasl.login.refresh.buffer.seconds.
 MARGIN_MS = 300_000
-#: The share of a token's life after which it is fetched again. Source: sasl.login.refresh.window.factor.
+#: The fraction of a token's life after which it is fetched again. Source: sasl.login.refresh.window.factor.
 WINDOW_FACTOR = 0.8
 
 
 class OAuthBearerLogin:
-    """Makes the clients of this broker's logins, with a token that is used until it is about to end."""
+    """Makes the clients of this broker's logins, with a token that is reused until shortly before its end."""
 
     def __init__(
         self, fetch: Callable[[], str], extensions: Mapping[str, str], now_ms: Callable[[], int]
@@ -45,7 +45,7 @@ class OAuthBearerLogin:
         self._fetch_again_ms = 0
 
     def client(self) -> OAuthBearerClient:
-        """A new login. It blocks while a token is fetched: call it in a thread. Errors: LoginFailed."""
+        """A new login. This blocks while a token is fetched, so call it in a thread. Errors: LoginFailed."""
         now_ms = self._now_ms()
         if not self._token or now_ms >= self._fetch_again_ms:
             try:
@@ -57,7 +57,7 @@ class OAuthBearerLogin:
 
 
 def fetch_again_ms(token: str, now_ms: int) -> int:
-    """When a token that was fetched now has to be fetched again; at once if it does not say when it ends."""
+    """The time at which a token fetched now has to be fetched again; immediately if it has no end."""
     payload = token.partition(".")[2].partition(".")[0]
     try:
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -70,7 +70,7 @@ def fetch_again_ms(token: str, now_ms: int) -> int:
 
 
 def login_of(settings: Settings, module: LoginModule, clock: Clock) -> OAuthBearerLogin:
-    """The logins as the settings want them. Errors: what `Settings.refusal` returns."""
+    """The logins according to the settings. Errors: what `Settings.refusal` returns."""
     expect_module(settings, NAME, module, "OAuthBearerLoginModule")
     url = settings.get_optional_str("sasl.oauthbearer.token.endpoint.url")
     options = module.options
@@ -142,14 +142,14 @@ def token_in(response: bytes, shown: str) -> str:
 
 
 def unsecured_token(options: Mapping[str, str], now_ms: int) -> str:
-    """A token that nobody signs, with the claims in a login module's options."""
+    """An unsigned token with the claims in a login module's options."""
     claims: dict[str, Any] = dict(with_prefix(options, f"{UNSECURED}StringClaim_"))
     for name, number in with_prefix(options, f"{UNSECURED}NumberClaim_").items():
         claims[name] = float(number)
     for name, values in with_prefix(options, f"{UNSECURED}ListClaim_").items():
         claims[name] = (
             values[1:].split(values[0]) if values else []
-        )  # the first character separates
+        )  # the first character is the separator
     claims["iat"] = now_ms / 1000
     claims["exp"] = claims["iat"] + int(options.get(f"{UNSECURED}LifetimeSeconds", "3600"))
     return unsigned_token(claims)

@@ -45,7 +45,7 @@ class PlainServer:
         if not password:
             raise LoginFailed("Authentication failed: password not specified", user=name)
         expected = self._passwords.get(name)
-        # Compared by their digests, in constant time, and also if there is no such user.
+        # Digests are compared in constant time, even if there is no such user.
         right = hmac.compare_digest(
             hmac.digest(KEY, password, "sha256"),
             hmac.digest(KEY, b"" if expected is None else expected, "sha256"),

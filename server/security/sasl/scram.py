@@ -5,9 +5,9 @@
     client  c=biws,r=<both nonces>,p=<proof>
     server  v=<signature>
 
-The broker keeps no password, only what is needed to check a proof (`ScramCredential`), and computes no PBKDF2: a login
-costs it a few hashes. A user that does not exist is given a salt that looks like one of a user, always the same, and
-fails at the same message as a wrong password does. (Apache Kafka fails at the first message, which tells who exists.)
+The broker stores no password, only the values to check a proof (`ScramCredential`), and computes no PBKDF2: a login
+costs it a few hashes. A user that does not exist gets a salt that looks like a user's, always the same, and fails at
+the same message as a wrong password. (Apache Kafka fails at the first message, which reveals which users exist.)
 
 Source: RFC 5802, RFC 7677; ScramSaslServer, ScramMessages, ScramFormatter, ScramCredentialUtils (Java).
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: The hash of each mechanism.
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: The extension with which a client logs in by a delegation token (KIP-48).
+#: The extension with which a client logs in with a delegation token (KIP-48).
 TOKEN_EXTENSION = "tokenauth"
 NOT_THE_USER = (
     "Authentication failed: Client requested an authorization id that is different from username"
@@ -42,7 +42,7 @@ NOT_THE_USER = (
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """What both sides derive from a password. This is the slow step: about 2 ms for 4096 iterations."""
+    """The value that both sides derive from a password. This is the slow step: about 2 ms for 4096 iterations."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
@@ -57,7 +57,7 @@ def plain_hash(mechanism: str, data: bytes) -> bytes:
 
 
 def exclusive_or(one: bytes, other: bytes) -> bytes:
-    """Byte by byte; both are of one length."""
+    """Byte by byte; both have the same length."""
     return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
 
 
@@ -65,12 +65,12 @@ def exclusive_or(one: bytes, other: bytes) -> bytes:
 
 
 class BadCredential(ValueError):
-    """A stored text that is no credential; the message does not contain it."""
+    """A stored text that is not a credential; the message does not contain it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScramCredential:
-    """What the broker keeps of a user's password, for one mechanism. Who has it can pose as the broker, but not log in."""
+    """The broker's data about a user's password, for one mechanism. Its holder can pose as the broker, but not log in."""
 
     salt: bytes
     stored_key: bytes
@@ -104,7 +104,7 @@ class ScramCredential:
             ) from None
 
     def text(self) -> str:
-        """As Apache Kafka stores it, under the mechanism's name, in the config of the user."""
+        """The form in which Apache Kafka stores it, under the mechanism's name, in the config of the user."""
         salt, stored_key, server_key = (
             b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key)
         )
@@ -118,28 +118,28 @@ class ScramCredential:
 
 
 class KnownUser(NamedTuple):
-    """Whom a login is for, and what it is checked against. Shape: `principal` as in Authenticated."""
+    """The principal of a login, and the credential to check it with. Shape: `principal` as in Authenticated."""
 
     principal: str
     credential: ScramCredential
-    #: When the credential itself ends, as a delegation token does; wall-clock milliseconds.
+    #: The end of the credential itself, as for a delegation token; wall-clock milliseconds.
     expires_ms: int | None = None
 
     def __repr__(self) -> str:
         return f"KnownUser({self.principal})"
 
 
-#: What becomes of a message that cannot be answered at once.
+#: The result for a message that cannot be answered immediately.
 Later = Awaitable[Challenge | Authenticated]
-#: User name -> what its login is checked against; None if there is no such user (or token).
+#: User name -> the values to check its login with; None if there is no such user (or token).
 Lookup = Callable[[str], KnownUser | Awaitable[KnownUser | None] | None]
 
 
 def imitation(mechanism: str, user: str, like: ScramCredential | None) -> ScramCredential:
-    """A credential for a user that does not exist: always the same for a name, and nobody has its password.
+    """A credential for a user that does not exist: always the same for a name, and without a known password.
 
-    Shape: `like` is a credential of a real user. Its keys are the secret from which the salt is made, so that nobody
-    can find out how a salt was made; every broker of a cluster makes the same.
+    Shape: `like` is a credential of a real user. Its keys are the secret from which the salt is derived, so that
+    clients cannot find out how a salt was made; every broker of a cluster derives the same salt.
     """
     secret = b"no users" if like is None else like.stored_key + like.server_key
     made = keyed_hash("SCRAM-SHA-512", secret, f"{mechanism} {user}".encode())
@@ -149,12 +149,12 @@ def imitation(mechanism: str, user: str, like: ScramCredential | None) -> ScramC
 
 
 def new_salt() -> bytes:
-    """A salt like those that Apache Kafka's tools make, so that nothing tells users apart."""
+    """A salt like those of Apache Kafka's tools, so that users cannot be distinguished."""
     return salt_of(token_bytes(32))
 
 
 def salt_of(entropy: bytes) -> bytes:
-    """130 bits of it in base 36, as text. Source: ScramFormatter.secureRandomString."""
+    """130 bits of the entropy in base 36, as text. Source: ScramFormatter.secureRandomString."""
     number, digits = int.from_bytes(entropy, "big") % (1 << 130), ""
     while number:
         number, digit = divmod(number, 36)
@@ -176,12 +176,12 @@ _CLIENT_FIRST = re.compile(
 _CLIENT_FINAL = re.compile(
     rf"(?P<without_proof>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
 )
-#: Longer messages are refused before they are looked at.
+#: Longer messages are refused before they are parsed.
 MAX_MESSAGE_BYTES = 16 * 1024
 
 
 class ClientFirst(NamedTuple):
-    """The first message of a client. Shape: `bare` is what is signed."""
+    """The first message of a client. Shape: `bare` is the signed part."""
 
     user: str
     nonce: str
@@ -199,7 +199,7 @@ def parse_client_first(message: bytes) -> ClientFirst:
         part.split("=", 1) for part in match["extensions"].removeprefix(",").split(",") if part
     )
     user = unescape_name(match["name"])
-    # Apache Kafka compares the name as it is in the message with the authorization id as it is there.
+    # Apache Kafka compares the escaped name with the escaped authorization id.
     return ClientFirst(user, match["nonce"], match["authzid"] or "", extensions, match["bare"])
 
 
@@ -213,12 +213,12 @@ def _text(message: bytes) -> str:
 
 
 def escape_name(user: str) -> str:
-    """A user name as it stands in a message."""
+    """A user name in escaped form."""
     return user.replace("=", "=3D").replace(",", "=2C")
 
 
 def unescape_name(name: str) -> str:
-    """A user name from a message; other uses of `=` do not occur there."""
+    """A user name from a message; `=` has no other use there."""
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -226,7 +226,7 @@ def unescape_name(name: str) -> str:
 
 
 class ScramServer:
-    """One login. Shape: `imitate` gives a credential for a user that does not exist."""
+    """One login. Shape: `imitate` returns a credential for a user that does not exist."""
 
     __slots__ = (
         "_auth_message",
@@ -281,7 +281,7 @@ class ScramServer:
         return self._challenge(first, await known)
 
     def _challenge(self, first: ClientFirst, known: KnownUser | None) -> Challenge:
-        # Made in any case, so that it takes the same time whether there is such a user.
+        # Always made, so that the time does not reveal whether the user exists.
         imitated = KnownUser("", self._imitate(first.user))
         self._exists = known is not None and known.credential.iterations >= MIN_ITERATIONS
         chosen = known if self._exists and known is not None else imitated
@@ -302,8 +302,8 @@ class ScramServer:
         match = _CLIENT_FINAL.fullmatch(_text(response))
         if match is None:
             raise LoginFailed(user=self._user, reason="not a final message of SCRAM")
-        # librdkafka before 2.6.1 puts its own nonce in front once more; Apache Kafka 3.9 lets that pass,
-        # and 4.x does not. The broker's nonce, which it cannot know before, is signed either way.
+        # librdkafka before 2.6.1 repeats its own nonce at the front; Apache Kafka 3.9 accepts that, and 4.x does not.
+        # The broker's nonce, which it cannot know in advance, is signed in both cases.
         if not match["nonce"].endswith(self._nonce):
             raise LoginFailed(user=self._user, reason="another nonce in the final message")
         mechanism, credential = self._mechanism, known.credential
@@ -329,7 +329,7 @@ class ScramServer:
         raise LoginFailed(user=self._user, reason="a message after the end of the exchange")
 
 
-#: Credentials as text, of nobody, by the size of their keys: as long as those of others.
+#: Fictitious credentials as text, by the size of their keys; as long as real ones.
 NOBODY = {
     size: ScramCredential(bytes(25), bytes(size), bytes(size), MIN_ITERATIONS).text()
     for size in (32, 64)
@@ -337,9 +337,9 @@ NOBODY = {
 
 
 class ScramUsers:
-    """The SCRAM credentials of all users, as the current metadata image has them.
+    """The SCRAM credentials of all users in the current metadata image.
 
-    Shape: `configs()` maps sanitized user name -> config; each new image has a new mapping if anything has changed.
+    Shape: `configs()` maps sanitized user name -> config; each new image has a new mapping if it has changed.
     """
 
     def __init__(
@@ -356,10 +356,10 @@ class ScramUsers:
         self._example: ScramCredential | None = None
 
     def find(self, user: str) -> KnownUser | None:
-        """What a login of this user is checked against."""
+        """The values to check a login of this user with."""
         text = self._configs().get(self._sanitize(user), {}).get(self._mechanism)
         try:
-            # In any case, since reading it takes a fifth of the time of a login.
+            # Always parsed, because that takes a fifth of the time of a login.
             credential = ScramCredential.parse(self._nobody if text is None else text)
         except BadCredential as error:
             raise LoginFailed(user=user, reason=str(error)) from None
@@ -367,7 +367,7 @@ class ScramUsers:
         return None if text is None else known
 
     def imitate(self, user: str) -> ScramCredential:
-        """What a login is checked against if there is no such user."""
+        """The values to check a login with if there is no such user."""
         configs = self._configs()
         if configs is not self._seen:
             self._seen, self._example = configs, self._first_of(configs)
@@ -399,5 +399,5 @@ class ScramMechanism:
 
 
 def new_nonce() -> str:
-    """The server's half of the nonce."""
+    """The server's part of the nonce."""
     return salt_of(token_bytes(32)).decode()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: Mechanisms as DescribeUserScramCredentials numbers them. Source: ScramMechanism (Java).
+#: Mechanisms by their numbers in DescribeUserScramCredentials. Source: ScramMechanism (Java).
 TYPES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 MIN_ITERATIONS = 4096
-#: Apache Kafka stores no more. A server that asked for millions would keep a broker that logs in there busy.
+#: Apache Kafka's maximum. A server that requested millions would keep a broker busy that logs in there.
 MAX_ITERATIONS = 16384

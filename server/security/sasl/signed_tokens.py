@@ -1,7 +1,7 @@
 """Tokens with a signature, checked with PyJWT against the keys of a JSON Web Key Set.
 
-Only signatures that need a private key are accepted: no `none`, and no HMAC, whose "secret" would be the
-public key. A key is used for algorithms of its own kind only.
+Only signatures that need a private key are accepted: no `none`, and no HMAC, whose "secret" would be the public key. A
+key is used only for algorithms of its own kind.
 Source: BrokerJwtValidator, RefreshingHttpsJwksVerificationKeyResolver (Java); RFC 8725 (best current practices).
 """
 
@@ -28,14 +28,14 @@ ALGORITHMS: dict[tuple[str, str], tuple[str, ...]] = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
-#: RSA keys below this are refused (RFC 7518, section 3.3).
+#: Smaller RSA keys are refused (RFC 7518, section 3.3).
 MIN_RSA_BITS = 2048
 
 CLOCK_SKEW = "sasl.oauthbearer.clock.skew.seconds"
 
 
 class VerificationKey(NamedTuple):
-    """One key of the set. Shape: `key_id` is empty if it has none; `key` is what PyJWT verifies with."""
+    """One key of the set. Shape: `key_id` is empty if it has none; `key` is PyJWT's form of the key."""
 
     key_id: str
     algorithms: tuple[str, ...]
@@ -43,9 +43,9 @@ class VerificationKey(NamedTuple):
 
 
 def parse_key_set(data: bytes, shown: str) -> tuple[VerificationKey, ...]:
-    """The keys that can verify signatures; others (secrets, keys for encryption) are passed over.
+    """The keys that can verify signatures; others (secrets, keys for encryption) are skipped.
 
-    Errors: FetchFailed if this is no key set, or has no such key.
+    Errors: FetchFailed if this is not a key set, or has no such key.
     """
     try:
         rows = json.loads(data)["keys"]
@@ -78,7 +78,7 @@ def _key_of(row: dict[str, Any]) -> list[VerificationKey]:
 
 
 class SignedTokens:
-    """Accepts tokens that one of the keys has signed, and whose claims are as expected."""
+    """Accepts tokens that one of the keys has signed, and whose claims satisfy the rules."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class SignedTokens:
 
     @classmethod
     def of(cls, settings: Settings, sources: Sources) -> SignedTokens:
-        """The validator as the settings want it. Errors: what `Settings.refusal` returns."""
+        """The validator according to the settings. Errors: what `Settings.refusal` returns."""
         clock = sources.clock
         url = settings.get_str("sasl.oauthbearer.jwks.endpoint.url")
         try:
@@ -113,7 +113,7 @@ class SignedTokens:
 
         if url.lower().startswith("file:"):
             try:
-                fetch()  # a file that is missing at the start is a mistake
+                fetch()  # a file that is missing at startup is an error
             except FetchFailed as error:
                 raise settings.refusal("sasl.oauthbearer.jwks.endpoint.url", str(error)) from error
         skew_s = settings.get_int(CLOCK_SKEW)
@@ -136,7 +136,7 @@ class SignedTokens:
         return cls(rules, source, clock.now_ms)
 
     def validate(self, token: str) -> Token | Awaitable[Token]:
-        """What the token says; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
+        """The content of the token; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
         key_id, algorithm = header_of(token)
         if self._source.is_due():
             return self._after_refresh(token, key_id, algorithm)
@@ -150,7 +150,7 @@ class SignedTokens:
         return self._verify(token, self._keys_for(key_id, algorithm), algorithm)
 
     def _keys_for(self, key_id: str, algorithm: str) -> list[VerificationKey]:
-        """The keys that may have signed a token; all of the kind, if it names none."""
+        """The keys that may have signed a token; all keys of the kind, if it names none."""
         return [
             key
             for key in self._source.keys

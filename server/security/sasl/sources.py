@@ -1,4 +1,4 @@
-"""What mechanisms are made from: the settings of a listener, and what they ask while clients log in."""
+"""The sources of mechanisms: the settings of a listener, and the services that they use while clients log in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sources:
-    """What mechanisms ask while clients log in."""
+    """The services that mechanisms use while clients log in."""
 
     #: Sanitized user name -> config, of the current image.
     user_configs: Callable[[], Mapping[str, Mapping[str, str]]]
@@ -37,7 +37,7 @@ class Sources:
     #: (mechanism, token id) -> the delegation token, if there is one; an awaitable at its first login.
     token: Callable[[str, str], KnownUser | Awaitable[KnownUser | None] | None]
     clock: Clock
-    #: Tells the operator something about settings that work, at the start.
+    #: Warns the operator about settings that work, at startup.
     warn: Callable[[str], None]
-    #: Runs a call that blocks in a thread.
+    #: Runs a blocking call in a thread.
     in_thread: Callable[..., Awaitable[Any]]

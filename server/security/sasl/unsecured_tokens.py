@@ -1,7 +1,7 @@
-"""Tokens that nobody has signed (RFC 7519, section 6): whoever can connect can be anybody. For tests only.
+"""Unsigned tokens (RFC 7519, section 6): every client that can connect can claim any identity. For tests only.
 
-Apache Kafka accepts them if nothing else is set. Here they have to be switched on, by Apache Kafka's name of
-their validator.
+Apache Kafka accepts them if nothing else is set. kwire requires that they are enabled, by Apache Kafka's name of their
+validator.
 Source: OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerUnsecuredJws (Java); KIP-255.
 """
 
@@ -23,7 +23,7 @@ PREFIX = "unsecuredValidator"
 
 
 class UnsecuredTokens:
-    """Accepts every token whose claims are as expected, whoever has made it."""
+    """Accepts every token whose claims satisfy the rules, regardless of its origin."""
 
     def __init__(self, rules: UnsecuredClaimRules, now_ms: Callable[[], int]) -> None:
         self._rules = rules
@@ -33,7 +33,7 @@ class UnsecuredTokens:
     def of(
         cls, settings: Settings, module: LoginModule | None, sources: Sources
     ) -> UnsecuredTokens:
-        """The validator with the options of a login module; says loudly what that means.
+        """The validator with the options of a login module; warns about the consequences.
 
         Errors: what `Settings.refusal` returns.
         """
@@ -61,12 +61,12 @@ class UnsecuredTokens:
         )
 
     def validate(self, token: str) -> Token:
-        """What the token says. Errors: InvalidToken."""
+        """The content of the token. Errors: InvalidToken."""
         return self._rules.check(unsigned_claims(token), self._now_ms())
 
 
 def unsigned_claims(token: str) -> dict[str, Any]:
-    """The claims of a token without a signature. Errors: InvalidToken, also for one that has a signature."""
+    """The claims of an unsigned token. Errors: InvalidToken, also for a token that has a signature."""
     header, _, rest = token.partition(".")
     payload, dot, signature = rest.partition(".")
     if not dot or signature or _object(header).get("alg") != "none":

@@ -1,1 +1,1 @@
-"""TLS: keys and certificates, contexts of OpenSSL, and who the owner of a certificate is."""
+"""TLS: keys and certificates, OpenSSL contexts, and the identity of a certificate's owner."""

@@ -1,11 +1,11 @@
-"""ssl.cipher.suites: Java's names of cipher suites as OpenSSL's."""
+"""ssl.cipher.suites: translates Java's names of cipher suites to OpenSSL's."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-#: The suites of TLS 1.3. Python's ssl module can switch them on or off together only.
+#: The suites of TLS 1.3. Python's ssl module can enable or disable them only together.
 TLS_1_3 = (
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
@@ -14,19 +14,19 @@ TLS_1_3 = (
 NAME = re.compile(
     r"TLS_(ECDHE_ECDSA|ECDHE_RSA|RSA)_WITH_(?:AES_(128|256)_(GCM|CBC)_(SHA(?:256|384)?)|(CHACHA20)_POLY1305_SHA256)"
 )
-#: Java and OpenSSL know them, but they need parameters that ssl.* configs cannot give.
+#: Java and OpenSSL support these, but they need parameters that ssl.* configs cannot give.
 NOT_SERVED = re.compile(r"TLS_DHE_(RSA|DSS)_WITH_\w+|TLS_EMPTY_RENEGOTIATION_INFO_SCSV")
 
 
 class CipherSuites(NamedTuple):
-    """What may be negotiated. Shape: `older` is OpenSSL's list of suites for TLS 1.2."""
+    """The suites that may be negotiated. Shape: `older` is OpenSSL's list of suites for TLS 1.2."""
 
     older: str
     tls_1_3: bool
 
 
 class NoSuchSuites(ValueError):
-    """A list of suites that cannot be put into effect; the message says why."""
+    """A list of suites that cannot be used; the message gives the reason."""
 
 
 def cipher_suites(names: list[str]) -> CipherSuites:

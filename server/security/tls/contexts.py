@@ -1,7 +1,7 @@
-"""Contexts of OpenSSL from the ssl.* settings of a listener: for clients that connect to it, and for this broker when it
-connects to that listener of another broker.
+"""OpenSSL contexts from the ssl.* settings of a listener.
 
-A context never changes: new certificates get a new one, and connections keep the one they began with.
+One context is for clients that connect to the listener, the other for this broker when it connects to the same listener
+of another broker. A context never changes: new certificates get a new one, and connections keep their initial context.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-#: Java 17 does not negotiate them either, even if they are in the list.
+#: Java 17 does not negotiate these either, even if they are in the list.
 OLD_VERSIONS = frozenset({"SSLv3", "TLSv1", "TLSv1.1"})
 VERIFY = {
     "none": ssl.CERT_NONE,
@@ -31,7 +31,7 @@ VERIFY = {
 
 
 class Credentials(NamedTuple):
-    """Everything that a listener's ssl.* settings come to. Shape: `trusted` is None for those the system trusts."""
+    """The result of a listener's ssl.* settings. Shape: `trusted` is None for the certificates that the system trusts."""
 
     identity: Identity | None
     trusted: list[Certificate] | None
@@ -41,7 +41,7 @@ class Credentials(NamedTuple):
 
     @property
     def trusts_anybody(self) -> bool:
-        """Whether clients are known by certificates of authorities that nobody has chosen for this. As in Apache Kafka."""
+        """Whether, as in Apache Kafka, clients are identified by authorities that were not chosen for this purpose."""
         return self.trusted is None and self.server.verify_mode != ssl.CERT_NONE
 
     @property
@@ -53,8 +53,8 @@ class Credentials(NamedTuple):
 def load_credentials(settings: Settings, read: ReadFile, *, login: bool) -> Credentials:
     """Read the stores and make both contexts.
 
-    Shape: with `login`, clients of the listener log in with SASL, so that `ssl.client.auth` counts only if it is set
-    for this listener. Errors: ConfigError, which names the key.
+    Shape: with `login`, clients of the listener log in with SASL, so `ssl.client.auth` counts only if it is set for
+    this listener. Errors: ConfigError, which names the key.
     """
     if settings.get_optional_str("ssl.engine.factory.class"):
         raise settings.refusal("ssl.engine.factory.class", "kwire cannot run Java classes")
@@ -98,7 +98,7 @@ def _context(
     settings: Settings, protocol: int, identity: Identity | None, trusted: list[Certificate] | None
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    # A renegotiation costs the server much more than the client, and Kafka's clients never need one.
+    # A renegotiation costs the server much more than the client, and Kafka's clients never need it.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     # As in Java, every certificate of the truststore is trusted, not only those at the end of a chain.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -152,7 +152,7 @@ def _set_versions_and_suites(context: ssl.SSLContext, settings: Settings) -> Non
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """A file for a moment, since OpenSSL loads certificate chains from files only; in memory where Linux allows it."""
+    """A temporary file, since OpenSSL loads certificate chains only from files; in memory if Linux allows it."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("kwire"), "wb") as file:
             file.write(data)

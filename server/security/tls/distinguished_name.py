@@ -1,7 +1,7 @@
-"""The subject of a certificate as Java writes it, which is how ACLs and super.users name its owner.
+"""The subject of a certificate in Java's form, in which ACLs and super.users name its owner.
 
-Source: X500Principal.getName(), which is RFC 2253 with Java's own choices (AVA.toRFC2253String); the tests compare
-with texts recorded from Java 17.
+Source: X500Principal.getName(), which is RFC 2253 with Java's own choices (AVA.toRFC2253String); the tests compare with
+texts recorded from Java 17.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def subject_of(certificate: bytes) -> bytes:
 
 
 def name_text(name: bytes) -> str:
-    """A name (DER) as X500Principal.getName() writes it. Errors: ValueError if it is not a name."""
+    """A name (DER) in the form of X500Principal.getName(). Errors: ValueError if it is not a name."""
     tag, start, end = _element(name, 0)
     if tag != SEQUENCE:
         raise ValueError(f"a name begins with {tag:#x}")
@@ -59,7 +59,7 @@ def _attribute(data: bytes, span: tuple[int, int]) -> str:
     tag, start, end = value
     if keyword is oid or tag not in STRING_TAGS:
         return f"{keyword}=#{data[kind[2] : end].hex()}"
-    # Java reads all kinds of strings as UTF-8, BMPString and T61String included.
+    # Java reads all kinds of strings as UTF-8, including BMPString and T61String.
     return f"{keyword}={_escaped(data[start:end].decode('utf-8', 'replace'))}"
 
 

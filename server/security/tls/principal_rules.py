@@ -1,4 +1,4 @@
-"""ssl.principal.mapping.rules: the user name that a distinguished name stands for. Source: SslPrincipalMapper."""
+"""ssl.principal.mapping.rules: the user name for a distinguished name. Source: SslPrincipalMapper."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ REPLACED = re.compile(r"\\(.)|\$(\d+)|\$", re.DOTALL)
 
 
 class InvalidRule(ValueError):
-    """A rule that cannot be read; the message says why."""
+    """An invalid rule; the message gives the reason."""
 
 
 class NoRuleApplies(ValueError):
-    """No rule is about a name: its owner may not connect."""
+    """No rule applies to a name; its owner may not connect."""
 
 
 class _Rule(NamedTuple):
-    """One rule. Shape: without a pattern, it is DEFAULT."""
+    """One rule. Shape: a rule without a pattern is DEFAULT."""
 
     pattern: re.Pattern[str] | None
     replacement: str
@@ -47,7 +47,7 @@ class _Rule(NamedTuple):
             if found[1] is not None:
                 return found[1]
             digits = found[2]
-            # Of $12, Java takes as many digits as name a group; a group that does not exist stays as text.
+            # Of $12, Java takes as many digits as form the number of a group; a nonexistent group stays as text.
             length = next((n for n in range(len(digits), 0, -1) if int(digits[:n]) <= groups), 0)
             if not length:
                 return f"${digits}"
@@ -87,7 +87,7 @@ def _parse(text: str) -> Iterator[_Rule]:
 
 def _compiled(rule: str, pattern: str, replacement: str) -> re.Pattern[str]:
     try:
-        compiled = re.compile(pattern, re.ASCII)  # as in Java: \w is no letter of another alphabet
+        compiled = re.compile(pattern, re.ASCII)  # as in Java, \w matches only ASCII
     except re.error as error:
         raise InvalidRule(f"Invalid rule: `{rule}`: {error}") from None
     for found in REPLACED.finditer(replacement):

@@ -34,13 +34,13 @@ class Settings(Protocol):
 
 
 class Identity(NamedTuple):
-    """A private key and the certificates that prove whose it is, its own first."""
+    """A private key and the certificates that prove its owner, its own first."""
 
     key: PrivateKeyTypes
     chain: list[Certificate]
 
     def pem(self) -> bytes:
-        """Both, unencrypted, as OpenSSL reads them."""
+        """Both, unencrypted, in OpenSSL's format."""
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
             NoEncryption,
@@ -52,7 +52,7 @@ class Identity(NamedTuple):
 
 
 def read_identity(settings: Settings, read: ReadFile) -> Identity | None:
-    """What the ssl.keystore.* settings name; None if they name nothing. Errors: ConfigError."""
+    """The identity in the ssl.keystore.* settings; None without one. Errors: ConfigError."""
     location = settings.get_optional_str("ssl.keystore.location")
     key = settings.get_optional_str("ssl.keystore.key")
     chain = settings.get_optional_str("ssl.keystore.certificate.chain")
@@ -111,7 +111,7 @@ def read_identity(settings: Settings, read: ReadFile) -> Identity | None:
 
 
 def read_trusted(settings: Settings, read: ReadFile) -> list[Certificate] | None:
-    """What the ssl.truststore.* settings name; None if they name nothing. Errors: ConfigError."""
+    """The certificates in the ssl.truststore.* settings; None without any. Errors: ConfigError."""
     location = settings.get_optional_str("ssl.truststore.location")
     inline = settings.get_optional_str("ssl.truststore.certificates")
     password = settings.get_optional_str("ssl.truststore.password")
@@ -151,7 +151,7 @@ def read_trusted(settings: Settings, read: ReadFile) -> list[Certificate] | None
 
 
 def store_type(settings: Settings, key: str) -> str:
-    """The type of a store. Errors: ConfigError for one that kwire does not read."""
+    """The type of a store. Errors: ConfigError for a type that kwire does not read."""
     name = settings.get_str(key).upper()
     if name not in TYPES:
         raise settings.refusal(key, f"kwire does not read {name}", ", ".join(TYPES[1:]))
@@ -161,7 +161,7 @@ def store_type(settings: Settings, key: str) -> str:
 def _read_store(
     settings: Settings, prefix: str, location: str, is_pem: bool, read: ReadFile
 ) -> bytes:
-    """Read a store's file, and refuse what does not look like its type. Errors: ConfigError."""
+    """Read a store's file, and refuse content that does not look like its type. Errors: ConfigError."""
     key = f"{prefix}.location"
     try:
         data = read(location)
