@@ -1,6 +1,6 @@
 """The APIs by key, and the request and response message of each.
 
-An API's module is imported when its messages are first asked for.
+An API's module is imported when its messages are first requested.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib import import_module
 
 
 class ApiKey(IntEnum):
-    """The number each API has on the wire. Source: org.apache.kafka.common.protocol.ApiKeys."""
+    """The number of each API on the wire. Source: org.apache.kafka.common.protocol.ApiKeys."""
 
     PRODUCE = 0
     FETCH = 1

@@ -29,16 +29,16 @@ COPY_BYTES = 65536
 """Views up to this size are copied before they are decoded, because bytes are faster to read."""
 
 AT_ONCE_BYTES = 16 * 1024
-"""Requests up to this size are decoded at once: they cannot have many elements."""
+"""Requests up to this size are decoded immediately: they cannot have many elements."""
 
 AT_ONCE_ELEMENTS = 512
-"""The same for requests with records, whose size says nothing."""
+"""The same for requests with records, whose size does not limit the number of elements."""
 
 DECODED_BYTES = 64 * 1024 * 1024
-"""What a decoded message may take in memory, unless the caller says otherwise."""
+"""The default limit on the memory that a decoded message may take."""
 
 EXPLAINED_FIELDS = 10_000
-"""How many fields and elements the interpreter looks at to find out what is wrong with a message."""
+"""The number of fields and elements that the interpreter examines to find the error in a message."""
 
 _FAILURES = (
     Refused,
@@ -96,10 +96,10 @@ def encode(message: object, version: int) -> bytes:
 
 
 def encode_parts(message: object, version: int) -> list[Any]:
-    """Encode a message into buffers that are to be sent one after another; large ones are not joined.
+    """Encode a message into buffers to be sent one after another; large ones are not joined.
 
-    Shape: records that are not small bytes objects are passed on unchanged, whatever their type;
-    their size is taken from len(). Errors: as encode.
+    Shape: records that are not small bytes objects are passed on unchanged, whatever their type; their size is taken
+    from len(). Errors: as encode.
     """
     try:
         encoded = (_encoder(message, version))(message)
@@ -155,9 +155,9 @@ def decode_prefix(
 ) -> tuple[T, int]:
     """Decode a message that may be followed by more bytes; return it and the position after it.
 
-    Shape: read as Java reads it, since a broker accepts that: bytes in strings that are not UTF-8
-    become U+FFFD, any length below 0 is null where null is allowed, and the size of a known tagged
-    field does not count. Errors: as decode; MessageTooLarge if it would take more than `max_bytes` of memory, if it cannot be decoded in the usual way.
+    Shape: read as Java reads it, since a broker accepts that: invalid UTF-8 in strings becomes U+FFFD, any length below
+    0 is null where null is allowed, and the size of a known tagged field is ignored. Errors: as decode; MessageTooLarge
+    if it would take more than `max_bytes` of memory and cannot be decoded in the usual way.
     """
     try:
         codecs = _codecs.get(cls) or _add_codecs(cls)
@@ -177,7 +177,7 @@ def decode_prefix(
 def decode_at_once(cls: type[T], buffer: memoryview, version: int, offset: int = 0) -> T | None:
     """Decode a request as decode_prefix does; None if that may take long, or if it fails.
 
-    Then `decode_steps` decodes it, or says what is wrong.
+    In that case, `decode_steps` decodes it, or reports the error.
     """
     try:
         codecs = _codecs.get(cls) or _add_codecs(cls)
@@ -203,7 +203,7 @@ def decode_steps(
 ) -> Generator[None, None, tuple[T, int]]:
     """Decode a long message in steps; return it and the position after it, as decode_prefix does.
 
-    Shape: the buffer must not change until the end. `max_bytes` bounds what the message takes in memory.
+    Shape: the buffer must not change until the end. `max_bytes` limits the memory that the message takes.
     Errors: as decode; MessageTooLarge.
     """
     end = len(buffer)

@@ -1,20 +1,18 @@
 """Writes one encode and one decode function for each message and version, on first use.
 
-What makes them fast: adjacent fields of fixed size, and a length that follows them, take one struct
-call; a length below 128 or an absent tagged field costs one comparison; no function is called per
-field.
+Reasons for their speed: adjacent fields of fixed size, and a length that follows them, take one struct call; a length
+below 128 or an absent tagged field costs one comparison; no function is called per field.
 
-Where the native module is there, it decodes what has nothing unusual (native_decoder.py), and the functions are written when
-they are first needed.
+The native module, if present, decodes messages without unusual parts (native_decoder.py), and the functions are written
+when they are first needed.
 
-What keeps them safe: a read beyond the end raises, and a slice beyond it moves the position past the
-end, which the next read or the final comparison notices. Only counts are checked before use, because
-lists are made from them. Every failed check raises Refused, and the caller has interpreter.py find
-out exactly what is wrong.
+Reasons for their safety: a read beyond the end raises, and a slice beyond it moves the position past the end, which the
+next read or the final comparison notices. Only counts are checked before use, because lists are made from them. Every
+failed check raises Refused, and the caller uses interpreter.py to find the exact error.
 
-Long messages are encoded and decoded in steps, by generators that the same writers write: they yield every
-64 elements of an array. A decoder in steps reads leniently, as a broker reads requests, and adds up what the
-elements of each array will take in memory before it makes them.
+Long messages are encoded and decoded in steps, by generators from the same writers, which yield every 64 elements of an
+array. A decoder in steps reads leniently, as a broker reads requests, and adds up the memory of the elements of each
+array before it makes them.
 """
 
 from __future__ import annotations

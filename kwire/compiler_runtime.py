@@ -1,4 +1,4 @@
-"""What compiled codecs call for the rare cases, so that their own code stays short."""
+"""Functions that compiled codecs call in rare cases, so that their own code stays short."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ SMALL_RECORDS_BYTES = 1024
 """Records in memory up to this size are joined to the bytes around them: cheaper than one more buffer."""
 
 FEW = 16
-"""Arrays of fewer numbers than this have a Struct kept ready."""
+"""Arrays with fewer numbers than this use a prepared Struct."""
 
 
 STEP_ELEMENTS = 64
-"""How many elements of an array one step of a codec reads or writes, besides the arrays within them."""
+"""The number of an array's elements that a codec reads or writes in one step, besides the arrays within them."""
 
 STEP_NUMBERS = 4096
 """The same for arrays of numbers."""
 
 MANY_TAGS = 128
-"""No honest struct has more tagged fields than this; one that has is decoded in steps."""
+"""The maximum number of tagged fields in a usual struct; a struct with more is decoded in steps."""
 
 LARGE_TAG_BYTES = 64 * 1024
-"""The same for the size of a tagged field that is not known."""
+"""The same for the size of an unknown tagged field."""
 
 TAG_BYTES = 200
-"""What an unknown tagged field takes in memory, without its bytes."""
+"""The memory of an unknown tagged field, without its bytes."""
 
 CHUNK_BYTES = 256 * 1024
 """The size from which on a message encoded in steps is cut into buffers."""
 
 
 class Refused(Exception):
-    """A compiled codec met something wrong; interpreter.py finds out what."""
+    """A compiled codec found an error; interpreter.py identifies it."""
 
 
 class TooMuch(Exception):
-    """A message would take more memory than it may."""
+    """A message would take more memory than allowed."""
 
 
 class Chunk(bytearray):
@@ -169,7 +169,7 @@ def _unpack_steps(count: int, code: str, buffer: Any, pos: int) -> Generator[Non
 
 
 def _gather(parts: list[bytes], out: list[Any]) -> None:
-    """Move what was written to the end of the output."""
+    """Move the written parts to the end of the output."""
     data = b"".join(parts)
     parts.clear()
     last = out[-1] if out else None

@@ -3,7 +3,7 @@
     broker  bytes -> frames -> next_request() -> RequestReceived ... reply(request, parts) -> take_output()
     client  request(message, version) -> take_output() ... bytes -> frames -> next_response() -> ResponseReceived
 
-Replies leave the broker in the order of their requests, whatever order they are produced in.
+Replies leave the broker in the order of their requests, in whatever order they are produced.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _KEY_VERSION_CORRELATION = Struct(">hhi")
 _SIZE_AND_CORRELATION = Struct(">ii")
 _FLEXIBLE = Struct(">iix")  # with an empty tag section
 _FIRST_PART_BYTES = 4096
-#: The largest response that a client accepts; Apache Kafka's clients have no limit but memory.
+#: The largest response that a client accepts; Apache Kafka's clients are limited only by memory.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MAX_CORRELATION_ID = 0x7FFFFFFF
-#: The API key of what comes without a header.
+#: The API key of data without a header.
 BARE_TOKEN = -1
 
 _METHODS = (
@@ -87,7 +87,7 @@ class RequestReceived:
         self.reply: Sequence[Part] | None = None
 
     def release(self) -> None:
-        """Let go of the frame; the header stays."""
+        """Release the frame; the header stays."""
         self.frame.release()
 
     def __repr__(self) -> str:
@@ -100,15 +100,15 @@ class RequestReceived:
 class ServerConnection:
     """The broker's end of one connection.
 
-    Errors: next_request() raises WireError when the peer has broken the protocol; the connection
-    cannot be used after that.
+    Errors: next_request() raises WireError when the peer has broken the protocol; after that, the connection cannot be
+    used.
     """
 
     __slots__ = ("_output", "_slots", "frames", "held_up_bytes")
 
     def __init__(self, frames: FrameReader) -> None:
         self.frames = frames
-        #: Replies that are ready, but wait for an earlier one; without their stored slices.
+        #: The size of replies that are ready but wait for an earlier one, without their stored slices.
         self.held_up_bytes = 0
         self._slots: list[RequestReceived] = []  # a deque would take 600 bytes of each connection
         self._output: list[Part] = []
@@ -136,8 +136,8 @@ class ServerConnection:
         return request
 
     def expect_tokens(self, bare: bool) -> None:
-        """Say whether the frames to come are bare SASL tokens, which have no header; see TokenConnection."""
-        # A change of class, so that the way of every request has no question about it.
+        """Say whether the next frames are bare SASL tokens, which have no header; see TokenConnection."""
+        # A change of class, so that the path of every request needs no check.
         self.__class__ = TokenConnection if bare else ServerConnection
 
     def reply(self, request: RequestReceived, parts: Sequence[Part] = ()) -> None:
@@ -172,7 +172,7 @@ class ServerConnection:
 
 
 class TokenConnection(ServerConnection):
-    """The broker's end of a connection on which bare SASL tokens come, as after SaslHandshake v0 (KIP-43)."""
+    """The broker's end of a connection that receives bare SASL tokens, as after SaslHandshake v0 (KIP-43)."""
 
     __slots__ = ()
 
@@ -212,11 +212,10 @@ class ResponseReceived(NamedTuple):
 class ClientConnection:
     """The client's end of one connection.
 
-    Shape: whoever has the socket sends what `take_output()` gives, receives into `get_buffer()`, calls
+    Shape: the owner of the socket sends the result of `take_output()`, receives into `get_buffer()`, calls
     `received()`, and takes responses until there is none.
-    Errors: next_response() raises WireError when the broker has broken the protocol: an impossible size,
-    or a response without a request or that belongs to another request. The connection cannot be used
-    after that.
+    Errors: next_response() raises WireError when the broker has broken the protocol: an impossible size, or a response
+    that belongs to no request or to another one. After that, the connection cannot be used.
     """
 
     def __init__(
@@ -255,14 +254,14 @@ class ClientConnection:
         return correlation_id
 
     def take_output(self) -> list[Part]:
-        """Return what is to be sent now."""
+        """Return the data to be sent now."""
         output, self._output = self._output, []
         return output
 
     def get_buffer(self) -> memoryview:
         """Return where the next bytes go; release it before calling `received`."""
         buffer = self._frames.get_buffer()
-        assert buffer is not None  # PlainMemory has no bound
+        assert buffer is not None  # PlainMemory has no limit
         return buffer
 
     def received(self, count: int) -> None:
@@ -285,7 +284,7 @@ class ClientConnection:
         return ResponseReceived(*sent, frame, body)
 
     def close(self) -> None:
-        """Give the memory of an incomplete response back; nothing can be received any more."""
+        """Release the memory of an incomplete response; nothing can be received any more."""
         self._frames.close()
 
     @property
@@ -321,7 +320,7 @@ def response_frame(correlation_id: int, flexible: bool, body: list[Part]) -> lis
 
 
 def looks_like(beginning: bytes) -> str:
-    """Say which other protocol a stream seems to be, from its first bytes; "" if unknown."""
+    """Name the other protocol that a stream seems to use, by its first bytes; "" if unknown."""
     if beginning[:4] in _METHODS:
         return "HTTP"
     if beginning[:2] == b"\x16\x03":

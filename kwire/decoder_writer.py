@@ -1,4 +1,4 @@
-"""Writes the source of decode functions; compiler.py says what makes them fast and safe, and which forms there are."""
+"""Writes the source of decode functions; compiler.py explains why they are fast and safe, and describes their forms."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from kwire.types import Array, Fixed, Records, Sized, String, Uuid, WireType
 class DecoderWriter(SourceWriter):
     """Writes a decode function; `run` holds (code, target) of the fixed-size fields not yet read.
 
-    Shape: with `steps` it is a generator, which reads leniently. With `most`, it refuses a message whose
-    arrays have more elements in all; tagged fields are not counted.
+    Shape: with `steps`, it is a generator that reads leniently. With `most`, it refuses a message whose arrays have
+    more elements in total; tagged fields are not counted.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class DecoderWriter(SourceWriter):
         self.most = most
         self.end = "end"
         self.message: type | None = None
-        self.depth = 0  # how many arrays are around what is read
+        self.depth = 0  # the number of arrays around the current position
 
     def main(self, cls: type) -> str:
         self.message = cls

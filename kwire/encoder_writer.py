@@ -1,4 +1,4 @@
-"""Writes the source of encode functions; compiler.py says what makes them fast."""
+"""Writes the source of encode functions; compiler.py explains why they are fast."""
 
 from __future__ import annotations
 

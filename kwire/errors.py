@@ -1,7 +1,7 @@
-"""What can go wrong on the wire: the protocol's error codes, and the exceptions of the codecs.
+"""Errors on the wire: the protocol's error codes, and the exceptions of the codecs.
 
-An ErrorCode is a value sent in a reply. A WireError says that the peer (or, for EncodeError, our own
-caller) broke the protocol; it is never sent.
+An ErrorCode is a value sent in a reply. A WireError means that the peer (or, for EncodeError, the caller) broke the
+protocol; it is never sent.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class ErrorCode(IntEnum):
     NONE = 0
     """No error."""
     OFFSET_OUT_OF_RANGE = 1
-    """The offset lies outside what the partition's log holds."""
+    """The offset is outside the partition's log."""
     CORRUPT_MESSAGE = 2, RETRIABLE
     """A batch failed its CRC check, has no records, or is otherwise damaged."""
     UNKNOWN_TOPIC_OR_PARTITION = 3, RETRIABLE
     """This broker does not host the topic or partition, or it does not exist."""
     INVALID_FETCH_SIZE = 4
-    """The fetch asked for an unusable number of bytes."""
+    """The fetch requested an unusable number of bytes."""
     LEADER_NOT_AVAILABLE = 5, RETRIABLE
     """The partition has no leader at the moment, as during an election."""
     NOT_LEADER_OR_FOLLOWER = 6, RETRIABLE
@@ -44,9 +44,9 @@ class ErrorCode(IntEnum):
     REQUEST_TIMED_OUT = 7, RETRIABLE
     """The request was not completed within its timeout."""
     BROKER_NOT_AVAILABLE = 8
-    """The broker asked for is not alive."""
+    """The requested broker is not alive."""
     REPLICA_NOT_AVAILABLE = 9, RETRIABLE
-    """The replica asked for is not on this broker."""
+    """The requested replica is not on this broker."""
     MESSAGE_TOO_LARGE = 10
     """A batch exceeds max.message.bytes."""
     STALE_CONTROLLER_EPOCH = 11
@@ -114,7 +114,7 @@ class ErrorCode(IntEnum):
     INVALID_REQUEST = 42
     """The request contradicts itself or breaks the protocol."""
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    """The topic's message format cannot carry what was asked for."""
+    """The topic's message format does not support the request."""
     POLICY_VIOLATION = 44
     """A policy configured by the operator refused the request."""
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -146,7 +146,7 @@ class ErrorCode(IntEnum):
     SASL_AUTHENTICATION_FAILED = 58
     """SASL authentication failed."""
     UNKNOWN_PRODUCER_ID = 59
-    """The log no longer holds anything from this producer id."""
+    """The log no longer contains any record of this producer id."""
     REASSIGNMENT_IN_PROGRESS = 60
     """A reassignment of the partition is in progress."""
     DELEGATION_TOKEN_AUTH_DISABLED = 61
@@ -172,9 +172,9 @@ class ErrorCode(IntEnum):
     INVALID_FETCH_SESSION_EPOCH = 71, RETRIABLE
     """The fetch session's epoch is not the expected one."""
     LISTENER_NOT_FOUND = 72, RETRIABLE
-    """The leader has no listener with the name of the one the request came in on."""
+    """The leader has no listener with the same name as the one that received the request."""
     TOPIC_DELETION_DISABLED = 73
-    """Deleting topics is switched off."""
+    """The deletion of topics is disabled."""
     FENCED_LEADER_EPOCH = 74, RETRIABLE
     """The leader epoch of the request is older than the broker's."""
     UNKNOWN_LEADER_EPOCH = 75, RETRIABLE
@@ -182,7 +182,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76
     """The compression type needs a newer version of the API."""
     STALE_BROKER_EPOCH = 77
-    """The broker epoch is not the one the controller knows."""
+    """The broker epoch differs from the one that the controller knows."""
     OFFSET_NOT_AVAILABLE = 78, RETRIABLE
     """The leader has not yet caught up with its own high watermark after an election."""
     MEMBER_ID_REQUIRED = 79
@@ -192,17 +192,17 @@ class ErrorCode(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81
     """The group already has group.max.size members."""
     FENCED_INSTANCE_ID = 82
-    """Another member uses the same group.instance.id now."""
+    """Another member now uses the same group.instance.id."""
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, RETRIABLE
     """No replica that is eligible as leader is available."""
     ELECTION_NOT_NEEDED = 84, RETRIABLE
-    """The partition already has the leader the election would give."""
+    """The partition already has the leader that the election would choose."""
     NO_REASSIGNMENT_IN_PROGRESS = 85
     """No reassignment of the partition is in progress."""
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     """A member of the group is subscribed to the topic."""
     INVALID_RECORD = 87
-    """A record is not valid; record_errors and error_message say which and why."""
+    """A record is not valid; record_errors and error_message give the record and the reason."""
     UNSTABLE_OFFSET_COMMIT = 88, RETRIABLE
     """Some of the offsets belong to a transaction that is still open."""
     THROTTLING_QUOTA_EXCEEDED = 89, RETRIABLE
@@ -242,7 +242,7 @@ class ErrorCode(IntEnum):
     FETCH_SESSION_TOPIC_ID_ERROR = 106, RETRIABLE
     """The fetch session used topic ids and names inconsistently."""
     INELIGIBLE_REPLICA = 107
-    """The replica may not join the in-sync replicas, as when its broker is fenced."""
+    """The replica may not join the in-sync replicas, for example because its broker is fenced."""
     NEW_LEADER_ELECTED = 108
     """The partition change made another replica the leader."""
     OFFSET_MOVED_TO_TIERED_STORAGE = 109
@@ -294,7 +294,7 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     """The Streams topology epoch is older than the group's."""
     SHARE_SESSION_LIMIT_REACHED = 133, RETRIABLE
-    """The broker already holds as many share sessions as it may."""
+    """The broker already holds the maximum number of share sessions."""
 
 
 class WireError(Exception):
@@ -349,7 +349,7 @@ class BadVersion(WireError):
 
 
 class MessageTooLarge(WireError):
-    """The message would take more memory than it may, once decoded."""
+    """The message would take more memory than allowed once it is decoded."""
 
 
 class EncodeError(WireError):
@@ -365,7 +365,7 @@ class CorruptRecord(RecordError):
 
 
 class UnsupportedCodec(RecordError):
-    """The batch names a compression codec that its magic does not have or that is not installed."""
+    """The batch names a compression codec that its magic does not support or that is not installed."""
 
 
 class TooLarge(RecordError):

@@ -2,10 +2,10 @@
 
     frame := size (INT32, big-endian: bytes after it) · payload (request header and body)
 
-A frame is parsed where it was received. Between two events a connection keeps memory only for an
-incomplete frame, or for requests that have to wait: the block that bytes are received into
-(`scratch`) is used by all connections in turn, and bytes that must be kept are moved to a block of
-their own (`home`), or stay where they are when moving them would cost more than keeping the block.
+A frame is parsed where it was received. Between two events, a connection keeps memory only for an
+incomplete frame, or for requests that have to wait. All connections take turns in using the block
+into which bytes are received (`scratch`). Bytes that must be kept are moved to a separate block
+(`home`), or stay where they are if moving them would cost more than keeping the block.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Protocol
 from kwire.errors import BadLength
 
 SIZE_BYTES = 4
-#: The `path` of an error about the size that a frame announces.
+#: The `path` of an error in the announced size of a frame.
 FRAME_SIZE = "frame size"
 
 
 class Block(Protocol):
-    """A piece of memory that bytes are received into."""
+    """A piece of memory for received bytes."""
 
     #: The whole block, writable.
     view: memoryview
 
     def limit(self, end: int, need: int) -> int:
-        """Return the position up to which it may be filled now; `end` when reading has to wait."""
+        """Return the position up to which the block may be filled now; `end` if reading has to wait."""
         ...
 
     def filled(self, end: int) -> None:
@@ -34,37 +34,38 @@ class Block(Protocol):
         ...
 
     def complete(self) -> None:
-        """Note that the frame that it is the home of has arrived."""
+        """Note that the frame in this home has arrived completely."""
         ...
 
     def close(self) -> None:
-        """Give the block back; while views of it exist they stay valid, and its memory is not reused."""
+        """Release the block; existing views of it stay valid, and its memory is not reused until they are gone."""
         ...
 
 
 class SharedBlock(Block, Protocol):
-    """The block that all connections use in turn, while none of them has it."""
+    """The block that all connections use in turn, while it belongs to none of them."""
 
-    #: So many bytes from its beginning have been written before.
+    #: The number of bytes from its beginning that have been written before.
     warm: int
 
     def warmed(self, end: int) -> None:
-        """Account for bytes up to `end`, which were received into it where it is."""
+        """Account for bytes up to `end`, which were received directly into the block."""
         ...
 
 
 class ReceiveMemory(Protocol):
-    """Where blocks come from."""
+    """The source of blocks."""
 
     def shared(self, expected_bytes: int) -> SharedBlock | None:
-        """Return the block that `scratch` would return next, which stays where it is; None if there is none at hand.
+        """Return the block that `scratch` would return next, without taking it; None if none is available.
 
-        Shape: for bytes that the caller is done with before it returns; else it calls `scratch`, which returns this block.
+        Shape: for bytes that the caller processes before it returns; otherwise it calls `scratch`, which returns this
+        block.
         """
         ...
 
     def scratch(self, expected_bytes: int) -> Block:
-        """Return a block to receive into while nothing is known about the bytes to come."""
+        """Return a block to receive into while nothing is known about the next bytes."""
         ...
 
     def settle(self, block: Block, need: int, end: int, owner: object) -> bool:
@@ -79,10 +80,10 @@ class ReceiveMemory(Protocol):
         complete: bool,
         grown_from: Block | None = None,
     ) -> Block:
-        """Return a block that begins with a copy of `held` and has room for `need` bytes in all.
+        """Return a block that begins with a copy of `held` and has room for `need` bytes in total.
 
-        Shape: it may be shorter than `need`; when it is full, another call with it as `grown_from`
-        returns a longer one. `complete`: it holds whole requests that wait, not part of one.
+        Shape: it may be shorter than `need`; when it is full, another call with it as `grown_from` returns a longer
+        one. `complete`: it holds whole waiting requests, not part of one.
         """
         ...
 
@@ -109,10 +110,10 @@ class PlainBlock:
 
 
 class PlainMemory:
-    """Memory for one stream, whose frames stay valid for as long as anything refers to them.
+    """Memory for one stream, whose frames stay valid for as long as they are referenced.
 
-    A frame that does not arrive in one piece gets a home of the size it announced, so that none of its
-    bytes are moved again. The system commits the pages of a large home only as they are written.
+    A frame that does not arrive in one piece gets a home of its announced size, so that its bytes are not moved again.
+    The system commits the pages of a large home only as they are written.
     """
 
     def __init__(self, scratch_bytes: int = 65536) -> None:
@@ -170,7 +171,7 @@ class FrameReader:
         self._owner = owner
         self._block: Block | None = None
         self._start = 0  # of the next frame, in the block
-        self._end = 0  # of what was received
+        self._end = 0  # of the received bytes
         self._need = 0  # position at which the frame at _start ends, 0 before its size is known
         self._home = False  # the block belongs to this stream, with its frame at position 0
         self._expected = 0  # size of the last frame too large for the shared block
@@ -192,14 +193,17 @@ class FrameReader:
         return block.view[end:limit] if limit > end else None
 
     def shared_block(self) -> SharedBlock | None:
-        """Return a block for bytes that are likely to be whole frames; None if the beginning of one is held, or frames are large.
+        """Return a block for bytes that are probably whole frames; None while a partial frame is held, or frames are
+        large.
 
-        Use: receive into its view, and call `take_over` with what is left of the bytes, if anything is.
+        Use: receive into its view, and call `take_over` with the remaining bytes, if any.
         """
         return None if self._block is not None else self._memory.shared(self._expected)
 
     def take_over(self, block: SharedBlock, start: int, end: int) -> None:
-        """Go on with the bytes from start to end in the shared block, as if they had been received into `get_buffer()`."""
+        """Continue with the bytes from start to end in the shared block, as if they had been received into
+        `get_buffer()`.
+        """
         own = self._memory.scratch(0)
         assert own is block
         self._block = block
@@ -215,7 +219,7 @@ class FrameReader:
         block.filled(end)
 
     def feed(self, data: bytes | bytearray | memoryview) -> int:
-        """Copy in as much as fits into the buffer and return how much that was; for programs and tests."""
+        """Copy as much as fits into the buffer and return the number of bytes; for programs and tests."""
         buffer = self.get_buffer()
         if buffer is None:
             return 0
@@ -257,7 +261,7 @@ class FrameReader:
         return frame if frame is None or at_home else memoryview(bytes(frame))
 
     def rest(self) -> None:
-        """Keep the bytes needed until more come, and give the rest of the memory back."""
+        """Keep the bytes that are needed until more arrive, and release the rest of the memory."""
         block = self._block
         if block is None:
             return
@@ -285,7 +289,7 @@ class FrameReader:
         self._move(block, held if complete else need or SIZE_BYTES, complete)
 
     def close(self) -> None:
-        """Give all memory back, and forget the owner; nothing can be received any more."""
+        """Release all memory, and forget the owner; nothing can be received any more."""
         self._owner = None
         if self._block is not None:
             self._block.close()
@@ -294,7 +298,7 @@ class FrameReader:
         self._start = self._end = self._need = 0
 
     def has_frame(self) -> bool:
-        """Whether `next_frame` would return one, or an error."""
+        """Whether `next_frame` would return a frame, or raise an error."""
         held = self._end - self._start
         if held < SIZE_BYTES:
             return False
@@ -315,7 +319,7 @@ class FrameReader:
 
     @property
     def beginning(self) -> bytes:
-        """The first of the bytes held, for a log line that says what they look like."""
+        """The first held bytes, for a log line that shows them."""
         if self._block is None:
             return b""
         return bytes(self._block.view[self._start : min(self._end, self._start + 16)])

@@ -1,4 +1,4 @@
-"""The header before each request and response, and which version of it goes with which message.
+"""The header before each request and response, and the version of the header for each message.
 
 request header   int16 api_key · int16 api_version · int32 correlation_id
                  · string client_id (from v1; never compact) · tagged fields (v2)
@@ -30,7 +30,7 @@ _first_flexible: dict[tuple[int, bool], int] = {}
 
 
 class RequestHeader(NamedTuple):
-    """Which client a request comes from, and how to read it."""
+    """The client that sent a request, and the request's format."""
 
     api_key: int
     api_version: int
@@ -38,15 +38,15 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-#: `RequestHeader` of a tuple, without a call in Python, because every request has one.
+#: `RequestHeader` from a tuple, without a call in Python, because every request has one.
 _request_header = partial(tuple.__new__, RequestHeader)
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """The version of the header that goes before a request.
+    """The version of the header before a request.
 
-    Errors: BadVersion if there is no such API. An API version above the known ones is taken to be
-    flexible, so that the header of a newer ApiVersions can be read.
+    Errors: BadVersion if there is no such API. An API version above the known ones is assumed to be flexible, so that
+    the header of a newer ApiVersions can be read.
     """
     if api_key == ApiKey.CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
@@ -54,7 +54,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """The version of the header that goes before a response.
+    """The version of the header before a response.
 
     Errors: BadVersion if there is no such API.
     """
@@ -63,7 +63,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
     return 1 if api_version >= _flexible_from(api_key, True) else 0
 
 
-#: What a request header may take in memory: it holds a client id, and tagged fields that nobody uses.
+#: The maximum memory of a request header: a client id, and tagged fields, which have no use.
 MAX_HEADER_BYTES = 256 * 1024
 
 
@@ -98,7 +98,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
             return RequestHeader(api_key, api_version, correlation_id, None), 8
     else:
         version = 2 if api_version >= first_flexible else 1
-    # Written by hand, because every request has one: a client id and hardly ever a tagged field.
+    # Written by hand, because every request has one: a client id and rarely a tagged field.
     if len(buffer) > 10:
         size = _WITH_CLIENT_ID.unpack_from(buffer)[3]
         body = 10 + size if size > 0 else 10
@@ -106,7 +106,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
             try:
                 client_id = None if size < 0 else str(buffer[10:body], "utf-8")
             except UnicodeDecodeError:
-                pass  # The general decoder replaces what is not UTF-8.
+                pass  # The general decoder replaces invalid UTF-8.
             else:
                 header = _request_header((api_key, api_version, correlation_id, client_id))
                 return header, body + version - 1

@@ -1,7 +1,7 @@
 """The slow reference codec, which walks the declaration field by field.
 
-The compiled codecs must agree with it byte for byte. When one of them fails, the same input is run
-through this one to find out which field and which byte were at fault.
+The compiled codecs must agree with it byte for byte. When one of them fails, the same input is run through this one to
+find the field and the byte at fault.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kwire.varint import read_uvarint, uvarint
 
 MAX_STRING_BYTES = 32767
 
-#: The byte for a struct that is null: in its place among the fields, and in a tagged field.
+#: The byte for a null struct: at its position among the fields, and in a tagged field.
 NULL = -1
 NULL_IN_TAG = 0
 
@@ -60,7 +60,7 @@ def min_size(type_: WireType, version: int, flexible: bool) -> int:
 
 
 def is_default(declared: Field, value: object) -> bool:
-    """Whether a value is the one that a field has when it is not sent."""
+    """Whether a value equals the value of a field that is not sent."""
     if declared.is_struct and value is None:
         return declared.none_is_absent or declared.default is None
     if declared.is_struct and declared.default is not None:
@@ -70,12 +70,12 @@ def is_default(declared: Field, value: object) -> bool:
 
 
 def null_marker(declared: Field, version: int) -> int:
-    """The byte before a struct that says that it is null; 1 says that it follows."""
+    """The byte before a struct that means that it is null; 1 means that it follows."""
     return NULL_IN_TAG if version in declared.tagged else NULL
 
 
 def known_tags(schema: Schema) -> dict[int, Field]:
-    """The tagged fields of a struct, whatever the version, by tag."""
+    """The tagged fields of a struct in all versions, by tag."""
     return {declared.tag: declared for declared in schema.fields if declared.tag >= 0}
 
 
@@ -89,10 +89,10 @@ class _Walk:
         self.schema = schema
         self.version = version
         self.path: list[str] = []
-        self.left = sys.maxsize  # how many more fields and elements it may look at
+        self.left = sys.maxsize  # the remaining number of fields and elements that it may examine
 
     def at(self, name: str | int, step: Callable[[], Any]) -> Any:
-        """Do a step under the name of a field or the number of an element."""
+        """Run a step under the name of a field or the number of an element."""
         self.left -= 1
         if self.left < 0:
             self.fail(self.error, "something is wrong from here on", self.pos)
@@ -146,9 +146,9 @@ def decode_prefix(
 ) -> tuple[T, int]:
     """Decode a message that may be followed by more bytes; see codec.decode_prefix.
 
-    Shape: `most` as for `decode`; with `lenient`, bytes in strings that are not UTF-8 become U+FFFD, any length below 0 is
-    null where null is allowed, any byte before a struct says whether it is null by its sign, and the size of a known
-    tagged field does not count.
+    Shape: `most` as for `decode`. With `lenient`, invalid UTF-8 in strings becomes U+FFFD, any length below 0 is null
+    where null is allowed, the sign of the byte before a struct says whether the struct is null, and the size of a known
+    tagged field is ignored.
     """
     schema = schema_of(cls)
     check_version(schema, version)
@@ -299,7 +299,7 @@ class _Reader(_Walk):
             return
         if self.version not in declared.tagged:
             self.fail(BadTag, f"tag {tag} ({declared.name}) is not in this version", at)
-        if self.lenient:  # Java takes no notice of the size of a field that it knows
+        if self.lenient:  # Java ignores the size of a field that it knows
             setattr(made, declared.name, self.field(declared))
             return
         if size > self.end - self.pos:
@@ -317,7 +317,8 @@ def encode(
 ) -> bytes:
     """Encode a message; see codec.encode.
 
-    Shape: it gives up, with an EncodeError, after `most` fields and elements. Without keep_records, the bytes of records are left out, for records not in memory.
+    Shape: it gives up, with an EncodeError, after `most` fields and elements. Without keep_records, the bytes of
+    records are omitted, for records not in memory.
     """
     schema = schema_of(type(message))
     check_version(schema, version)

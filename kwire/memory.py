@@ -1,4 +1,4 @@
-"""What decoded values take in memory, for bounds that are checked before anything is allocated."""
+"""The memory of decoded values, for limits that are checked before anything is allocated."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from kwire.api import response_class
 from kwire.schema import schema_of
 from kwire.types import Array, Fixed, Sized, WireType
 
-#: Unit: bytes, in CPython: the header of an object that the collector tracks, and one that it does not.
+#: Unit: bytes, in CPython: the header of an object that the collector tracks, and of one that it does not.
 TRACKED_BYTES = 32
 NUMBER_BYTES = 32
 LIST_BYTES = 72
-#: A short string, or the object around bytes. Empty strings take nothing, but an answer has a row for each.
+#: A short string, or the object around bytes. Empty strings take no memory themselves, but an answer has a row for
+#: each.
 STRING_BYTES = 96
 
 
 @cache
 def memory_of(type_: WireType, version: int) -> int:
-    """What a value takes, without the elements of its arrays and the content of its strings. Unit: bytes.
+    """The memory of a value, without the elements of its arrays and the content of its strings. Unit: bytes.
 
-    Shape: an estimate on the high side, except for long strings, which take as much as on the wire.
+    Shape: a high estimate, except for long strings, which take as much as on the wire.
     """
     if isinstance(type_, Fixed):
         return NUMBER_BYTES if type_.size > 1 else 0
@@ -40,10 +41,10 @@ def memory_of(type_: WireType, version: int) -> int:
 
 @cache
 def answer_row(request: type, depth: int) -> int:
-    """What a row of the response to a request takes, for each element of an array at the same depth. Unit: bytes.
+    """The memory of a row in a request's response, for each element of an array at the same depth. Unit: bytes.
 
-    Shape: the outermost arrays have depth 1. Strings and numbers do not count, because rows share them or repeat
-    those of the request. 0 for other messages, and if the response has no rows at that depth.
+    Shape: the outermost arrays have depth 1. Strings and numbers do not count, because rows share them or repeat those
+    of the request. 0 for other messages, and if the response has no rows at that depth.
     """
     schema = schema_of(request)
     if schema.kind != "request" or schema.api_key is None:
@@ -61,7 +62,7 @@ def answer_row(request: type, depth: int) -> int:
 
 
 def row_of(struct: type) -> int:
-    """What an object takes with its empty lists, and its place in a list. Unit: bytes."""
+    """The memory of an object with its empty lists, and its entry in a list. Unit: bytes."""
     size = 8 + TRACKED_BYTES + 8
     for declared in schema_of(struct).fields:
         size += 8 + (LIST_BYTES if isinstance(declared.type, Array) else 0)

@@ -1,7 +1,7 @@
-"""The native module where it was built (setup.py) and is not switched off (KWIRE_PURE=1): the same work in fewer steps.
+"""The native module, if it was built (setup.py) and is not disabled (KWIRE_PURE=1): the same work in fewer steps.
 
-A function here is None where the module is not there, or returns None (or False) for what is not plain; then its user does the work
-itself. Users look a function up when they need it, so that tests can run both forms.
+A function here is None if the module is missing. It returns None (or False) for input with unusual parts, which its
+caller then handles. Callers look a function up when they need it, so that tests can run both forms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Buffer = bytes | bytearray | memoryview
 
 Heads = tuple[list[int], list[bytes | None], list[int], list[int]]
 
-#: Looks at all records of a decompressed body, as `_scan` of kwire/records/validation.py.
+#: Examines all records of a decompressed body, as `_scan` of kwire/records/validation.py does.
 walk_records: Callable[[Buffer, int], tuple[int, int, int, bool, bool] | None] | None
 #: Checks a client's batch: `check_header` of server/log/validator.py.
 check_batch: (
@@ -23,13 +23,13 @@ check_batch: (
     ]
     | None
 )
-#: What compaction needs of records: `record_heads` of server/log/cleaner/record_spans.py, and records put together.
+#: The functions for compaction: `record_heads` of server/log/cleaner/record_spans.py, and the joining of records.
 record_heads: Callable[[bytes, int, int], Heads | None] | None
 copy_records: Callable[[bytes, list[int]], tuple[bytes, int] | None] | None
-#: What Spark needs of records: the functions of these names in pipeline/segments/decode.py; False instead of an error.
+#: The functions for Spark: those with the same names in pipeline/segments/decode.py; False instead of an error.
 append_record_ends: Callable[[Buffer, int, int, int, list[int]], bool] | None
 read_fields: Callable[[object, object, object, object], bool] | None
-#: Answers plain Produce requests: made once of what it needs of the server. See `plain_produce` of
+#: Answers plain Produce requests: made once from the objects of the server that it needs. See `plain_produce` of
 #: server/handlers/produce_plain.py.
 ProducePath: Callable[..., Any] | None
 #: A consumer's Fetch, its partitions and its answer: see server/handlers/fetch_plain.py and server/replication/read.py.
@@ -40,7 +40,8 @@ asked_by: Callable[[dict[Any, Any]], list[Any]] | None
 as_seen: Callable[[list[Any]], bool] | None
 #: Decodes messages: see kwire/native_decoder.py.
 StructDecoder: Callable[..., Any] | None
-#: The checksum of the sources that the module was built from, and why it could not be imported; "" without.
+#: The checksum of the sources from which the module was built, and the reason that it could not be imported; "" for
+#: none.
 source = error = ""
 try:
     from kwire._native import SOURCE as source
@@ -69,5 +70,5 @@ except ImportError as failure:
 
 
 def form() -> str:
-    """Which form runs: "native" or "pure"."""
+    """The form in use: "native" or "pure"."""
     return "pure" if walk_records is None else "native"

@@ -1,8 +1,8 @@
-"""Decoders of the native module for messages and versions: what its StructDecoder is told of their fields.
+"""Decoders of the native module for messages and versions, and the description of fields for its StructDecoder.
 
-A field has a kind: the code of a fixed-size type; `u` for an id, `S` a string, `B` bytes, `R` records, `A` an array, `O` a
-struct; and `=` for what is not sent and has a default, `(` for a default that is made for each object. Messages with other types, of which there are
-few, are decoded in Python.
+A field has a kind: the code of a fixed-size type; `u` for an id, `S` a string, `B` bytes, `R` records, `A` an array,
+`O` a struct; `=` for a field that is not sent and has a default, `(` for a default that is made for each object. The
+few messages with other types are decoded in Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def native_decoder(
     most: int | None,
     otherwise: Callable[[Any, int, int], tuple[Any, int]],
 ) -> Callable[[Any, int, int], tuple[Any, int]] | None:
-    """Make `decode(buffer, pos, end)`, which leaves what is unusual to `otherwise`; None if there is no native module for it."""
+    """Make `decode(buffer, pos, end)`, which passes unusual input to `otherwise`; None without the native module."""
     if native.StructDecoder is None:
         return None
     schema = schema_of(cls)

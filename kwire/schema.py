@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 from kwire.types import Array, WireType
 
 MAX_VERSION = 32767
-#: What logs must not show, should a message get into one: credentials and what proves them.
+#: Fields that must not be shown if a message appears in a log: credentials and their proofs.
 SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salted_password"})
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ NONE = VersionRange.parse("none")
 
 
 class Field:
-    """One declared field; see field() for the meaning of each part."""
+    """One declared field; see field() for the meaning of each attribute."""
 
     __slots__ = (
         "default",
@@ -117,11 +117,13 @@ class Field:
 
     @property
     def none_is_absent(self) -> bool:
-        """Whether None stands for a tagged struct that was not sent. One that may be null is then an empty struct."""
+        """Whether None means a tagged struct that was not sent. If a struct is nullable, one not sent is an empty
+        struct.
+        """
         return self.tag >= 0 and not self.nullable
 
     def make_default(self) -> Any:
-        """The value an object has if none is given."""
+        """The value of an object's field if none is given."""
         if self.default is not ABSENT:
             return self.default
         if isinstance(self.type, Array):
@@ -144,12 +146,11 @@ def field(
 ) -> Any:
     """Declare a field of a message or struct.
 
-    Shape: each of these is a range of versions: `versions` have the field, `nullable` allow null,
-    `tagged` (same as `versions` if only `tag` is given) carry it as a tagged field; `flexible`
-    overrides the message's range for this field.
-    A value that a version cannot carry raises EncodeError, or is dropped if `ignorable`.
-    A tagged struct that was not sent is None, and one equal to its defaults is not sent. If it may be null, None
-    is sent, and one that was not sent has its defaults.
+    Shape: each of these is a range of versions: `versions` have the field, `nullable` allow null, `tagged` (same as
+    `versions` if only `tag` is given) carry it as a tagged field; `flexible` overrides the message's range for this
+    field. A value that a version cannot carry raises EncodeError, or is dropped if `ignorable`. A tagged struct that
+    was not sent is None, and a struct equal to its defaults is not sent. If the struct is nullable, None is sent, and a
+    struct that was not sent has its defaults.
     """
     declared = Field(type_, VersionRange.parse(versions), VersionRange.parse(nullable))
     declared.default = default
@@ -163,7 +164,7 @@ def field(
 
 
 class Schema:
-    """What was declared about a message or struct as a whole."""
+    """The declaration of a message or struct as a whole."""
 
     __slots__ = ("api_key", "fields", "flexible", "key_type", "kind", "name", "versions")
 
@@ -178,7 +179,7 @@ class Schema:
 
 
 class Struct:
-    """What every declared class gets: constructor, comparison, printing, unknown tagged fields."""
+    """The common part of declared classes: constructor, comparison, printing, unknown tagged fields."""
 
     __slots__ = ("unknown_tags",)
     __hash__ = None  # type: ignore[assignment]
@@ -187,7 +188,7 @@ class Struct:
     unknown_tags: dict[int, bytes] | None
 
     def __init__(self, **values: object) -> None:
-        # Replaced on first use, because writing 700 constructors at import would slow start-up.
+        # Replaced on first use, because writing 700 constructors at import would slow down startup.
         cls = type(self)
         type.__setattr__(cls, "__init__", _write_init(cls))
         cls.__init__(self, **values)
@@ -236,7 +237,7 @@ def _write_init(cls: type[Struct]) -> Callable[..., None]:
 
 
 def _declare(cls: type[T]) -> type[T]:
-    """Make the class again, with its fields as slots."""
+    """Create the class again, with its fields as slots."""
     body = dict(vars(cls))
     fields = []
     for name, value in vars(cls).items():
@@ -251,8 +252,8 @@ def _declare(cls: type[T]) -> type[T]:
     return type(cls.__name__, (Struct,), body)
 
 
-# field() is deliberately not named as a field specifier: type checkers then take the call to it as
-# the default, so that every argument of the constructor may be left out.
+# field() is deliberately not declared as a field specifier: type checkers then take the call to it as the default, so
+# that every argument of the constructor is optional.
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
     """Declare a struct, for use within messages."""

@@ -1,4 +1,4 @@
-"""Python source under construction: what the writers of encoders and decoders share."""
+"""Python source under construction: the common part of the writers of encoders and decoders."""
 
 from __future__ import annotations
 

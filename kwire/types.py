@@ -68,11 +68,12 @@ class Array:
 
 
 RecordsBytes: TypeAlias = Any
-"""Record batches. Decoded, they are a memoryview. To be encoded, they can be anything bytes-like, or
-any object whose len() is its size in bytes, which encode_parts passes on untouched."""
+"""Record batches. Decoded, they are a memoryview. To be encoded, they can be any bytes-like object, or any object whose
+len() is its size in bytes, which encode_parts passes on unchanged.
+"""
 
 WireType = Fixed | Sized | Array | type
-"""What a field can be declared as; a `type` is a class made by @struct."""
+"""The types of fields; a `type` is a class made by @struct."""
 
 Int8 = Fixed("int8", "b", 1, 0)
 Int16 = Fixed("int16", "h", 2, 0)
@@ -89,12 +90,12 @@ Records = Sized("records", b"")
 
 
 def uuid_to_str(uuid: bytes) -> str:
-    """Write an id as Kafka prints it: base64 with - and _, without padding."""
+    """Write an id in Kafka's form: base64 with - and _, without padding."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def uuid_from_str(text: str) -> bytes:
-    """Read an id as Kafka prints it.
+    """Read an id in Kafka's form.
 
     Errors: ValueError unless it is 16 bytes in base64url.
     """

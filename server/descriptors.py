@@ -22,7 +22,7 @@ class Budget(NamedTuple):
 
 
 def budget() -> Budget:
-    """Divide the process's soft limit: of the part that is not reserved, half is for files, the rest for connections."""
+    """Divide the process's soft limit: half of the part that is not reserved is for files, the rest for connections."""
     try:
         import resource
 

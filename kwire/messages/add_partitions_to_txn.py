@@ -62,7 +62,7 @@ class AddPartitionsToTxnResult:
 
 @message(api_key=ApiKey.ADD_PARTITIONS_TO_TXN, kind="response", versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse:
-    """How each partition fared. Source: AddPartitionsToTxnResponse.json."""
+    """The outcome for each partition. Source: AddPartitionsToTxnResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16, "4+", ignorable=True)

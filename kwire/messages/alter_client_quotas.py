@@ -48,7 +48,7 @@ class AlterClientQuotasResponseEntryData:
 
 @message(api_key=ApiKey.ALTER_CLIENT_QUOTAS, kind="response", versions="0-1", flexible="1+")
 class AlterClientQuotasResponse:
-    """How each entity fared. Source: AlterClientQuotasResponse.json."""
+    """The outcome for each entity. Source: AlterClientQuotasResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     entries: list[AlterClientQuotasResponseEntryData] = field(

@@ -41,7 +41,7 @@ class AlterConfigsResourceResponse:
 
 @message(api_key=ApiKey.ALTER_CONFIGS, kind="response", versions="0-2", flexible="2+")
 class AlterConfigsResponse:
-    """How each resource fared. Source: AlterConfigsResponse.json."""
+    """The outcome for each resource. Source: AlterConfigsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))

@@ -23,7 +23,7 @@ class ReassignableTopic:
     api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, kind="request", versions="0-1", flexible="0+"
 )
 class AlterPartitionReassignmentsRequest:
-    """Begins or, with null replicas, cancels reassignments.
+    """Starts or, with null replicas, cancels reassignments.
 
     Source: AlterPartitionReassignmentsRequest.json; KIP-455.
     """
@@ -50,7 +50,7 @@ class ReassignableTopicResponse:
     api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, kind="response", versions="0-1", flexible="0+"
 )
 class AlterPartitionReassignmentsResponse:
-    """How each partition fared. Source: AlterPartitionReassignmentsResponse.json."""
+    """The outcome for each partition. Source: AlterPartitionReassignmentsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     allow_replication_factor_change: bool = field(Bool, "1+", default=True, ignorable=True)

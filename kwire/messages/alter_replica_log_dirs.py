@@ -45,7 +45,7 @@ class AlterReplicaLogDirTopicResult:
 
 @message(api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, kind="response", versions="0-2", flexible="2+")
 class AlterReplicaLogDirsResponse:
-    """How each partition fared. Source: AlterReplicaLogDirsResponse.json."""
+    """The outcome for each partition. Source: AlterReplicaLogDirsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     results: list[AlterReplicaLogDirTopicResult] = field(Array(AlterReplicaLogDirTopicResult))

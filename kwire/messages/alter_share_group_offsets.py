@@ -52,7 +52,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @message(api_key=ApiKey.ALTER_SHARE_GROUP_OFFSETS, kind="response", versions="0", flexible="0+")
 class AlterShareGroupOffsetsResponse:
-    """How each partition fared. Source: AlterShareGroupOffsetsResponse.json."""
+    """The outcome for each partition. Source: AlterShareGroupOffsetsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

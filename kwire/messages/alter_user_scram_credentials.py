@@ -42,7 +42,7 @@ class AlterUserScramCredentialsResult:
 
 @message(api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, kind="response", versions="0", flexible="0+")
 class AlterUserScramCredentialsResponse:
-    """How each user fared. Source: AlterUserScramCredentialsResponse.json."""
+    """The outcome for each user. Source: AlterUserScramCredentialsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     results: list[AlterUserScramCredentialsResult] = field(Array(AlterUserScramCredentialsResult))

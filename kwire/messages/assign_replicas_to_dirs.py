@@ -30,7 +30,7 @@ class AssignReplicasToDirsRequestDirectoryData:
 
 @message(api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, kind="request", versions="0", flexible="0+")
 class AssignReplicasToDirsRequest:
-    """A broker tells the KRaft controller which directories its replicas are in.
+    """A broker reports the directories of its replicas to the KRaft controller.
 
     Source: AssignReplicasToDirsRequest.json; KIP-858.
     """
@@ -66,7 +66,7 @@ class AssignReplicasToDirsResponseDirectoryData:
 
 @message(api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, kind="response", versions="0", flexible="0+")
 class AssignReplicasToDirsResponse:
-    """How each partition fared. Source: AssignReplicasToDirsResponse.json."""
+    """The outcome for each partition. Source: AssignReplicasToDirsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

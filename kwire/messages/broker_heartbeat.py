@@ -9,7 +9,7 @@ from kwire.types import Array, Bool, Int16, Int32, Int64, Uuid
 
 @message(api_key=ApiKey.BROKER_HEARTBEAT, kind="request", versions="0-2", flexible="0+")
 class BrokerHeartbeatRequest:
-    """A broker tells the KRaft controller that it is alive.
+    """A broker reports to the KRaft controller that it is alive.
 
     Source: BrokerHeartbeatRequest.json; KIP-631, KIP-858 (v1 offline directories).
     """
@@ -27,7 +27,7 @@ class BrokerHeartbeatRequest:
 
 @message(api_key=ApiKey.BROKER_HEARTBEAT, kind="response", versions="0-2", flexible="0+")
 class BrokerHeartbeatResponse:
-    """What the controller wants the broker to do. Source: BrokerHeartbeatResponse.json."""
+    """The controller's instructions to the broker. Source: BrokerHeartbeatResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -15,7 +15,7 @@ class TopicPartitions:
 
 @message(api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, kind="request", versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest:
-    """A member of a consumer group reports that it is alive, what it wants and what it owns.
+    """A member of a consumer group reports that it is alive, its subscription and its partitions.
 
     Source: ConsumerGroupHeartbeatRequest.json; KIP-848.
     """

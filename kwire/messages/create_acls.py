@@ -36,7 +36,7 @@ class AclCreationResult:
 
 @message(api_key=ApiKey.CREATE_ACLS, kind="response", versions="0-3", flexible="2+")
 class CreateAclsResponse:
-    """How each ACL fared. Source: CreateAclsResponse.json."""
+    """The outcome for each ACL. Source: CreateAclsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     results: list[AclCreationResult] = field(Array(AclCreationResult))

@@ -23,7 +23,7 @@ class CreatePartitionsTopic:
 
 @message(api_key=ApiKey.CREATE_PARTITIONS, kind="request", versions="0-3", flexible="2+")
 class CreatePartitionsRequest:
-    """Raises the number of partitions of topics.
+    """Increases the number of partitions of topics.
 
     Source: CreatePartitionsRequest.json; KIP-195, KIP-599 (v3 quota).
     """
@@ -42,7 +42,7 @@ class CreatePartitionsTopicResult:
 
 @message(api_key=ApiKey.CREATE_PARTITIONS, kind="response", versions="0-3", flexible="2+")
 class CreatePartitionsResponse:
-    """How each topic fared. Source: CreatePartitionsResponse.json."""
+    """The outcome for each topic. Source: CreatePartitionsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     results: list[CreatePartitionsTopicResult] = field(Array(CreatePartitionsTopicResult))

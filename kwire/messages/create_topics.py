@@ -66,7 +66,7 @@ class CreatableTopicResult:
 
 @message(api_key=ApiKey.CREATE_TOPICS, kind="response", versions="0-7", flexible="5+")
 class CreateTopicsResponse:
-    """How each topic fared, with its configs from v5 on. Source: CreateTopicsResponse.json."""
+    """The outcome for each topic, with its configs since v5. Source: CreateTopicsResponse.json."""
 
     throttle_time_ms: int = field(Int32, "2+", ignorable=True)
     topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))

@@ -50,7 +50,7 @@ class DeleteAclsFilterResult:
 
 @message(api_key=ApiKey.DELETE_ACLS, kind="response", versions="0-3", flexible="2+")
 class DeleteAclsResponse:
-    """The ACLs each filter removed. Source: DeleteAclsResponse.json."""
+    """The ACLs that each filter removed. Source: DeleteAclsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     filter_results: list[DeleteAclsFilterResult] = field(Array(DeleteAclsFilterResult))

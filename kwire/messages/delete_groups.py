@@ -25,7 +25,7 @@ class DeletableGroupResult:
 
 @message(api_key=ApiKey.DELETE_GROUPS, kind="response", versions="0-2", flexible="2+")
 class DeleteGroupsResponse:
-    """How each group fared. Source: DeleteGroupsResponse.json."""
+    """The outcome for each group. Source: DeleteGroupsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     results: list[DeletableGroupResult] = field(Array(DeletableGroupResult))

@@ -35,7 +35,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @message(api_key=ApiKey.DELETE_SHARE_GROUP_OFFSETS, kind="response", versions="0", flexible="0+")
 class DeleteShareGroupOffsetsResponse:
-    """How each topic fared. Source: DeleteShareGroupOffsetsResponse.json."""
+    """The outcome for each topic. Source: DeleteShareGroupOffsetsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

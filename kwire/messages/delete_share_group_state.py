@@ -44,6 +44,6 @@ class DeleteStateResult:
 
 @message(api_key=ApiKey.DELETE_SHARE_GROUP_STATE, kind="response", versions="0", flexible="0+")
 class DeleteShareGroupStateResponse:
-    """How each partition fared. Source: DeleteShareGroupStateResponse.json."""
+    """The outcome for each partition. Source: DeleteShareGroupStateResponse.json."""
 
     results: list[DeleteStateResult] = field(Array(DeleteStateResult))

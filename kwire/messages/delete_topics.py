@@ -15,7 +15,7 @@ class DeleteTopicState:
 
 @message(api_key=ApiKey.DELETE_TOPICS, kind="request", versions="0-6", flexible="4+")
 class DeleteTopicsRequest:
-    """Deletes topics, by name or from v6 on by id.
+    """Deletes topics, by name or since v6 by id.
 
     Source: DeleteTopicsRequest.json; KIP-4, KIP-516 (v6 topic ids).
     """
@@ -35,7 +35,7 @@ class DeletableTopicResult:
 
 @message(api_key=ApiKey.DELETE_TOPICS, kind="response", versions="0-6", flexible="4+")
 class DeleteTopicsResponse:
-    """How each topic fared. Source: DeleteTopicsResponse.json."""
+    """The outcome for each topic. Source: DeleteTopicsResponse.json."""
 
     throttle_time_ms: int = field(Int32, "1+", ignorable=True)
     responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))

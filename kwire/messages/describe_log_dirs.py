@@ -15,7 +15,7 @@ class DescribableLogDirTopic:
 
 @message(api_key=ApiKey.DESCRIBE_LOG_DIRS, kind="request", versions="0-5", flexible="2+")
 class DescribeLogDirsRequest:
-    """Asks what is in the log directories; null topics means all.
+    """Asks for the content of the log directories; null topics means all.
 
     Source: DescribeLogDirsRequest.json; KIP-113, KIP-827 (v4 total and usable bytes).
     """

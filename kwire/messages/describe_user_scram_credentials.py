@@ -16,7 +16,7 @@ class UserName:
     api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, kind="request", versions="0", flexible="0+"
 )
 class DescribeUserScramCredentialsRequest:
-    """Asks which SCRAM credentials users have; null users means all.
+    """Asks for the SCRAM credentials of users; null users means all.
 
     Source: DescribeUserScramCredentialsRequest.json; KIP-554.
     """

@@ -40,7 +40,7 @@ class ReplicaElectionResult:
 
 @message(api_key=ApiKey.ELECT_LEADERS, kind="response", versions="0-2", flexible="2+")
 class ElectLeadersResponse:
-    """How each partition fared. Source: ElectLeadersResponse.json."""
+    """The outcome for each partition. Source: ElectLeadersResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16, "1+")

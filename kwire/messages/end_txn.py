@@ -22,7 +22,7 @@ class EndTxnRequest:
 
 @message(api_key=ApiKey.END_TXN, kind="response", versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """Whether the outcome is decided; from v5 on the next epoch. Source: EndTxnResponse.json."""
+    """Whether the outcome is decided; since v5 also the next epoch. Source: EndTxnResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -41,10 +41,10 @@ class ForgottenTopic:
 
 @message(api_key=ApiKey.FETCH, kind="request", versions="0-18", flexible="12+")
 class FetchRequest:
-    """Asks for records from given offsets on; followers copy the leader's log with it too.
+    """Asks for records from given offsets on; followers also use it to copy the leader's log.
 
-    Source: FetchRequest.json; KIP-98 (v4 isolation level), KIP-227 (v7 sessions), KIP-320 (v9
-    leader epochs), KIP-392 (v11 rack), KIP-516 (v13 topic ids), KIP-903 (v15 replica state).
+    Source: FetchRequest.json; KIP-98 (v4 isolation level), KIP-227 (v7 sessions), KIP-320 (v9 leader epochs), KIP-392
+    (v11 rack), KIP-516 (v13 topic ids), KIP-903 (v15 replica state).
     """
 
     cluster_id: str | None = field(

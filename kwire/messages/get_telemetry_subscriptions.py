@@ -19,7 +19,7 @@ class GetTelemetrySubscriptionsRequest:
 
 @message(api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, kind="response", versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse:
-    """The metrics wanted. Source: GetTelemetrySubscriptionsResponse.json."""
+    """The requested metrics. Source: GetTelemetrySubscriptionsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

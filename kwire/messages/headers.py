@@ -1,4 +1,4 @@
-"""The headers that go before each request and response."""
+"""The headers before each request and response."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kwire.types import Int16, Int32, String
 
 @message(kind="header", versions="0-2", flexible="2+")
 class RequestHeader:
-    """What goes before every request.
+    """The header before every request.
 
-    Shape: only ControlledShutdown used v0; v2 adds tagged fields, but client_id stays as it was.
+    Shape: only ControlledShutdown used v0; v2 adds tagged fields, but client_id is unchanged.
     Source: RequestHeader.json.
     """
 
@@ -22,6 +22,6 @@ class RequestHeader:
 
 @message(kind="header", versions="0-1", flexible="1+")
 class ResponseHeader:
-    """What goes before every response; v1 adds tagged fields. Source: ResponseHeader.json."""
+    """The header before every response; v1 adds tagged fields. Source: ResponseHeader.json."""
 
     correlation_id: int = field(Int32)

@@ -42,7 +42,7 @@ class AlterConfigsResourceResponse:
 
 @message(api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, kind="response", versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse:
-    """How each resource fared. Source: IncrementalAlterConfigsResponse.json."""
+    """The outcome for each resource. Source: IncrementalAlterConfigsResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))

@@ -46,6 +46,6 @@ class InitializeStateResult:
 
 @message(api_key=ApiKey.INITIALIZE_SHARE_GROUP_STATE, kind="response", versions="0", flexible="0+")
 class InitializeShareGroupStateResponse:
-    """How each partition fared. Source: InitializeShareGroupStateResponse.json."""
+    """The outcome for each partition. Source: InitializeShareGroupStateResponse.json."""
 
     results: list[InitializeStateResult] = field(Array(InitializeStateResult))

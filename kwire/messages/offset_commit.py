@@ -25,10 +25,10 @@ class OffsetCommitRequestTopic:
 
 @message(api_key=ApiKey.OFFSET_COMMIT, kind="request", versions="0-10", flexible="8+")
 class OffsetCommitRequest:
-    """Stores how far a group has read.
+    """Stores the positions of a group.
 
-    Source: OffsetCommitRequest.json; KIP-211 (v5 no retention time), KIP-320 (v6 leader
-    epochs), KIP-345 (v7 static members), KIP-848 (v9), KIP-848 (v10 topic ids).
+    Source: OffsetCommitRequest.json; KIP-211 (v5 no retention time), KIP-320 (v6 leader epochs), KIP-345 (v7 static
+    members), KIP-848 (v9), KIP-848 (v10 topic ids).
     """
 
     group_id: str = field(String)

@@ -43,7 +43,7 @@ class OffsetDeleteResponseTopic:
 
 @message(api_key=ApiKey.OFFSET_DELETE, kind="response", versions="0")
 class OffsetDeleteResponse:
-    """How each partition fared. Source: OffsetDeleteResponse.json."""
+    """The outcome for each partition. Source: OffsetDeleteResponse.json."""
 
     error_code: int = field(Int16)
     throttle_time_ms: int = field(Int32, ignorable=True)

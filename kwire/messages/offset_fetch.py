@@ -33,10 +33,10 @@ class OffsetFetchRequestGroup:
 
 @message(api_key=ApiKey.OFFSET_FETCH, kind="request", versions="0-10", flexible="6+")
 class OffsetFetchRequest:
-    """Asks for the committed offsets of a group, or from v8 on of several groups.
+    """Asks for the committed offsets of a group, or since v8 of several groups.
 
-    Source: OffsetFetchRequest.json; KIP-447 (v7 require_stable), KIP-709 (v8 several groups),
-    KIP-848 (v9 member epoch).
+    Source: OffsetFetchRequest.json; KIP-447 (v7 require_stable), KIP-709 (v8 several groups), KIP-848 (v9 member
+    epoch).
     """
 
     group_id: str = field(String, "0-7")
@@ -88,7 +88,7 @@ class OffsetFetchResponseGroup:
 
 @message(api_key=ApiKey.OFFSET_FETCH, kind="response", versions="0-10", flexible="6+")
 class OffsetFetchResponse:
-    """The committed offsets, -1 where there is none. Source: OffsetFetchResponse.json."""
+    """The committed offsets, -1 for none. Source: OffsetFetchResponse.json."""
 
     throttle_time_ms: int = field(Int32, "3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(Array(OffsetFetchResponseTopic), "0-7")

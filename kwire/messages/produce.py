@@ -77,7 +77,7 @@ class NodeEndpoint:
 
 @message(api_key=ApiKey.PRODUCE, kind="response", versions="0-13", flexible="9+")
 class ProduceResponse:
-    """Where the records of each partition went, or why not. Source: ProduceResponse.json."""
+    """The offset of the records in each partition, or the error. Source: ProduceResponse.json."""
 
     responses: list[TopicProduceResponse] = field(Array(TopicProduceResponse))
     throttle_time_ms: int = field(Int32, "1+", ignorable=True)

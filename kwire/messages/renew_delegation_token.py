@@ -9,7 +9,7 @@ from kwire.types import Bytes, Int16, Int32, Int64
 
 @message(api_key=ApiKey.RENEW_DELEGATION_TOKEN, kind="request", versions="0-2", flexible="2+")
 class RenewDelegationTokenRequest:
-    """Extends a delegation token's life.
+    """Extends the life of a delegation token.
 
     Source: RenewDelegationTokenRequest.json; KIP-48.
     """

@@ -9,7 +9,7 @@ from kwire.types import Array, Int16, String
 
 @message(api_key=ApiKey.SASL_HANDSHAKE, kind="request", versions="0-1")
 class SaslHandshakeRequest:
-    """Names the SASL mechanism the client wants.
+    """Names the SASL mechanism that the client requests.
 
     Source: SaslHandshakeRequest.json; KIP-43, KIP-152 (v1 SaslAuthenticate follows).
     """
@@ -19,7 +19,7 @@ class SaslHandshakeRequest:
 
 @message(api_key=ApiKey.SASL_HANDSHAKE, kind="response", versions="0-1")
 class SaslHandshakeResponse:
-    """The mechanisms the broker offers. Source: SaslHandshakeResponse.json."""
+    """The mechanisms that the broker offers. Source: SaslHandshakeResponse.json."""
 
     error_code: int = field(Int16)
     mechanisms: list[str] = field(Array(String))

@@ -70,7 +70,7 @@ class NodeEndpoint:
 
 @message(api_key=ApiKey.SHARE_ACKNOWLEDGE, kind="response", versions="0-2", flexible="0+")
 class ShareAcknowledgeResponse:
-    """How each partition fared. Source: ShareAcknowledgeResponse.json."""
+    """The outcome for each partition. Source: ShareAcknowledgeResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

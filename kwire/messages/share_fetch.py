@@ -95,7 +95,7 @@ class NodeEndpoint:
 
 @message(api_key=ApiKey.SHARE_FETCH, kind="response", versions="0-2", flexible="0+")
 class ShareFetchResponse:
-    """Records acquired by the member. Source: ShareFetchResponse.json."""
+    """Records that the member has acquired. Source: ShareFetchResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -9,7 +9,7 @@ from kwire.types import Array, Int16, Int32, String, Uuid
 
 @message(api_key=ApiKey.SHARE_GROUP_HEARTBEAT, kind="request", versions="0-1", flexible="0+")
 class ShareGroupHeartbeatRequest:
-    """A member of a share group reports that it is alive and what it wants.
+    """A member of a share group reports that it is alive, and its subscription.
 
     Source: ShareGroupHeartbeatRequest.json; KIP-932.
     """

@@ -15,7 +15,7 @@ class SyncGroupRequestAssignment:
 
 @message(api_key=ApiKey.SYNC_GROUP, kind="request", versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    """The leader gives the assignments of a generation, the others ask for theirs.
+    """The leader sends the assignments of a generation, the others request theirs.
 
     Source: SyncGroupRequest.json; KIP-345 (v3 static members), KIP-559 (v5 protocol type).
     """

@@ -36,7 +36,7 @@ class UpdatableFeatureResult:
 
 @message(api_key=ApiKey.UPDATE_FEATURES, kind="response", versions="0-2", flexible="0+")
 class UpdateFeaturesResponse:
-    """How each feature fared. Source: UpdateFeaturesResponse.json."""
+    """The outcome for each feature. Source: UpdateFeaturesResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -50,7 +50,7 @@ class UpdateMetadataBroker:
 
 @message(api_key=ApiKey.UPDATE_METADATA, kind="request", versions="0-8", flexible="6+")
 class UpdateMetadataRequest:
-    """The controller tells a broker about all brokers and partition states (ZooKeeper mode).
+    """The controller sends a broker all brokers and partition states (ZooKeeper mode).
 
     Source: UpdateMetadataRequest.json; KIP-516 (v7 topic ids).
     """

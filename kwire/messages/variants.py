@@ -1,6 +1,6 @@
 """Layouts of 3.9.2's early-access share groups that 4.3.0 changed without a new version.
 
-The rest of kwire uses 4.3.0's layouts; these are for reading what 3.9.2 wrote.
+The rest of kwire uses 4.3.0's layouts; these are for reading the data of 3.9.2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ReadStateSummaryResult:
     api_key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, kind="response", versions="0", flexible="0+"
 )
 class ReadShareGroupStateSummaryResponse:
-    """ReadShareGroupStateSummaryResponse v0 as 3.9.2 has it.
+    """ReadShareGroupStateSummaryResponse v0 in the layout of 3.9.2.
 
     Source: ReadShareGroupStateSummaryResponse.json of 3.9.2.
     """
@@ -39,7 +39,7 @@ class ReadShareGroupStateSummaryResponse:
 
 @message(kind="coordinator-value", key_type=11, versions="0", flexible="0+")
 class ShareGroupMetadataValue:
-    """ShareGroupMetadataValue v0 as 3.9.2 has it.
+    """ShareGroupMetadataValue v0 in the layout of 3.9.2.
 
     Source: ShareGroupMetadataValue.json of 3.9.2.
     """

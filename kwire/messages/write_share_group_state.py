@@ -57,6 +57,6 @@ class WriteStateResult:
 
 @message(api_key=ApiKey.WRITE_SHARE_GROUP_STATE, kind="response", versions="0-1", flexible="0+")
 class WriteShareGroupStateResponse:
-    """How each partition fared. Source: WriteShareGroupStateResponse.json."""
+    """The outcome for each partition. Source: WriteShareGroupStateResponse.json."""
 
     results: list[WriteStateResult] = field(Array(WriteStateResult))

@@ -25,7 +25,7 @@ class WritableTxnMarker:
 
 @message(api_key=ApiKey.WRITE_TXN_MARKERS, kind="request", versions="0-2", flexible="1+")
 class WriteTxnMarkersRequest:
-    """A transaction coordinator asks for markers to be written to partitions.
+    """A transaction coordinator requests that markers be written to partitions.
 
     Source: WriteTxnMarkersRequest.json; KIP-98.
     """
@@ -55,6 +55,6 @@ class WritableTxnMarkerResult:
 
 @message(api_key=ApiKey.WRITE_TXN_MARKERS, kind="response", versions="0-2", flexible="1+")
 class WriteTxnMarkersResponse:
-    """How each partition fared. Source: WriteTxnMarkersResponse.json."""
+    """The outcome for each partition. Source: WriteTxnMarkersResponse.json."""
 
     markers: list[WritableTxnMarkerResult] = field(Array(WritableTxnMarkerResult))

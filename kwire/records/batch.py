@@ -1,7 +1,6 @@
 """Record batches as bytes: headers, checksums and the walk from one batch to the next.
 
-`layout.py` says where each field is. Recovery rule: a truncated batch ends the walk; a damaged one
-raises.
+`layout.py` gives the position of each field. Recovery rule: a truncated batch ends the walk; a damaged one raises.
 Source: DefaultRecordBatch, AbstractLegacyRecordBatch, ByteBufferLogInputStream.
 """
 
@@ -55,7 +54,7 @@ from kwire.records.record import (
 )
 
 MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
-"""Default limit for one batch: what fits into a request by default (socket.request.max.bytes)."""
+"""Default limit for one batch: the default maximum size of a request (socket.request.max.bytes)."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -105,7 +104,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whose clock the timestamps come from; CREATE_TIME for magic 0, which has none."""
+        """The origin of the timestamps; CREATE_TIME for magic 0, which has none."""
         return TimestampType(self.is_log_append_time)
 
     @property
@@ -127,7 +126,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When this batch's tombstones may be removed, in ms since the epoch; None if not set."""
+        """The time at which this batch's tombstones may be removed, in ms since the epoch; None if not set."""
         if self.magic >= 2 and self.attributes & DELETE_HORIZON_MASK:
             return self.base_timestamp
         return None
@@ -247,7 +246,7 @@ def iter_batch_headers(
 
 
 def valid_bytes(buffer: Buffer, start: int = 0, end: int | None = None) -> int:
-    """Return how many bytes after start are whole batches. Source: MemoryRecords.validBytes."""
+    """Return the size in bytes of the whole batches after start. Source: MemoryRecords.validBytes."""
     position = start
     while (size := batch_size(buffer, position, end)) is not None:
         position += size
@@ -255,7 +254,7 @@ def valid_bytes(buffer: Buffer, start: int = 0, end: int | None = None) -> int:
 
 
 def computed_crc(buffer: Buffer, position: int, header: BatchHeader) -> int:
-    """Return the CRC of the batch at position, computed as its magic prescribes."""
+    """Return the CRC of the batch at position, computed according to its magic."""
     view = memoryview(buffer)
     end = position + header.size
     if header.magic == 2:
@@ -312,8 +311,7 @@ def rewrite_crc(buffer: bytearray | memoryview, position: int = 0) -> None:
 
 
 class RecordBatch:
-    """One whole batch (magic 2) or message (magic 0, 1) in a buffer; only the header is read ahead,
-    and nothing is copied.
+    """One whole batch (magic 2) or message (magic 0, 1) in a buffer; only the header is parsed, and nothing is copied.
 
     Errors: CorruptRecord if the buffer ends before the batch does. The CRC is checked on demand.
     """
@@ -370,10 +368,10 @@ class RecordBatch:
     ) -> Iterator[Record]:
         """Return an iterator over the records; they are decoded one at a time.
 
-        Shape: `body` is what `body()` has returned, if that was called before.
-        Unit: max_bytes limits the decompressed body. Errors: TooLarge, UnsupportedCodec and
-        CorruptRecord for a body that cannot be decompressed (for magic 2 already at the call);
-        CorruptRecord for damaged records, when the iteration reaches them.
+        Shape: `body` is the result of an earlier call of `body()`, if there was one.
+        Unit: max_bytes limits the decompressed body. Errors: TooLarge, UnsupportedCodec and CorruptRecord for a body
+        that cannot be decompressed (for magic 2 already at the call); CorruptRecord for damaged records, when the
+        iteration reaches them.
         """
         header = self.header
         if header.magic != 2:

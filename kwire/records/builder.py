@@ -33,7 +33,7 @@ def write_batch(
     base_sequence: int = -1,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """Return a magic 2 batch of records that are already encoded, and compressed as attributes say."""
+    """Return a magic 2 batch of records that are already encoded, and compressed according to the attributes."""
     middle = HEADER_FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,
@@ -55,11 +55,11 @@ def write_batch(
 
 
 class BatchBuilder:
-    """Collects records and builds a batch of them. Source: MemoryRecordsBuilder.
+    """Collects records and builds a batch from them. Source: MemoryRecordsBuilder.
 
-    Shape: magic 2 gives one batch; magic 0 and 1 give one message per record, or one wrapper if
-    compressed. With LOG_APPEND_TIME, log_append_time is the timestamp of all records.
-    delete_horizon_ms, if set, is stored in place of the base timestamp.
+    Shape: magic 2 produces one batch; magic 0 and 1 produce one message per record, or one wrapper if compressed. With
+    LOG_APPEND_TIME, log_append_time is the timestamp of all records. delete_horizon_ms, if set, is stored in place of
+    the base timestamp.
     """
 
     __slots__ = (
@@ -141,7 +141,7 @@ class BatchBuilder:
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next record gets unless another is given."""
+        """The offset of the next record unless another is given."""
         return self._last_offset + 1
 
     @property
@@ -190,7 +190,7 @@ class BatchBuilder:
             self._max_timestamp = timestamp
 
     def append_record(self, record: Record) -> None:
-        """Add a record that was read, at its own offset."""
+        """Add an existing record, at its own offset."""
         self.append(
             record.timestamp, record.key, record.value, record.headers, offset=record.offset
         )
@@ -198,8 +198,8 @@ class BatchBuilder:
     def build(self, *, last_offset: int | None = None, max_timestamp: int | None = None) -> bytes:
         """Return the finished batch; b"" for magic 0 and 1 if no record was added.
 
-        Shape: a magic 2 batch without records is a bare header. last_offset and max_timestamp
-        override what the records give, as compaction requires.
+        Shape: a magic 2 batch without records is a bare header. last_offset and max_timestamp override the values of
+        the records, as compaction requires.
         Errors: ValueError for a producer id without epoch or sequence.
         """
         self._check_producer()

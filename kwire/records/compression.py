@@ -1,10 +1,10 @@
 """The four codecs of record data, with decompression limited by the caller.
 
-Every decompressor counts its output and stops at the caller's limit; none allocates memory on the
-word of a size in the data. The limit also bounds the pieces (blocks, members) that the data may
-consist of, since even empty ones take time: `most_pieces`. The libraries are imported on first use.
-Formats: gzip as is; snappy raw, or in xerial blocks (`snappy.py`); lz4 in frames, where magic 0
-has a frame checksum over the wrong bytes (KAFKA-3160, `lz4.py`); zstd frames (`zstd.py`).
+Every decompressor counts its output and stops at the caller's limit; none trusts a size in the data when it allocates
+memory. The limit also bounds the number of pieces (blocks, members) in the data, since even empty ones take time:
+`most_pieces`. The libraries are imported on first use.
+Formats: gzip as is; snappy raw, or in xerial blocks (`snappy.py`); lz4 in frames, where magic 0 has a frame checksum
+over the wrong bytes (KAFKA-3160, `lz4.py`); zstd frames (`zstd.py`).
 Source: CompressionType, GzipCompression, SnappyCompression, Lz4Compression, ZstdCompression.
 """
 
@@ -23,7 +23,7 @@ GZIP_MIN_MEMBER = 18
 """Size in bytes of the shortest gzip member's header and trailer."""
 
 GZIP_INPUT = 16 * 1024
-"""Bytes that are given to zlib at a time: at the end of each member it copies what is left of them."""
+"""Bytes that are passed to zlib at a time: at the end of each member, it copies the remaining ones."""
 
 
 class Codec(IntEnum):
@@ -53,11 +53,11 @@ def codec_of(number: int, magic: int) -> Codec:
 def decompress(codec: int, magic: int, data: Buffer, limit: int) -> bytes:
     """Return the decompressed data, at most `limit` bytes of it.
 
-    Errors: TooLarge as soon as more than limit bytes come out, CorruptRecord for damaged or
-    truncated data, UnsupportedCodec. Bytes after the end of the compressed data are ignored for
-    gzip and lz4, as by Apache Kafka's readers.
+    Errors: TooLarge as soon as the output exceeds limit bytes, CorruptRecord for damaged or truncated data,
+    UnsupportedCodec. Bytes after the end of the compressed data are ignored for gzip and lz4, as by Apache Kafka's
+    readers.
     """
-    if codec == 0:  # by far the most frequent, so without looking up the enum's member
+    if codec == 0:  # by far the most frequent, so the enum's member is not looked up
         if len(data) > limit:
             raise too_large("none", limit)
         return bytes(data)
@@ -79,7 +79,7 @@ def decompress(codec: int, magic: int, data: Buffer, limit: int) -> bytes:
 
 
 def compress(codec: int, magic: int, data: Buffer, level: int | None = None) -> bytes:
-    """Return the data compressed as a batch of that magic requires.
+    """Return the data compressed in the format that this magic requires.
 
     Unit: level as in Kafka's compression.gzip.level, .lz4.level and .zstd.level; None for its default.
     """
@@ -106,7 +106,7 @@ def compress(codec: int, magic: int, data: Buffer, level: int | None = None) -> 
 
 
 def _gunzip(view: memoryview, limit: int) -> bytes:
-    """Decompress all gzip members, as GZIPInputStream does; what follows the last is ignored."""
+    """Decompress all gzip members, as GZIPInputStream does; bytes after the last one are ignored."""
     whole = BytesIO()
     total = 0
     position = 0

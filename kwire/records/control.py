@@ -1,7 +1,7 @@
 """Control records: markers in the log that are not data, each alone in a control batch.
 
-Key: int16 version 0, int16 type. Value of an end-transaction marker: int16 version 0, int32
-coordinator epoch. Source: ControlRecordType, EndTransactionMarker.
+Key: int16 version 0, int16 type. Value of an end-transaction marker: int16 version 0, int32 coordinator epoch. Source:
+ControlRecordType, EndTransactionMarker.
 """
 
 from __future__ import annotations

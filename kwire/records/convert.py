@@ -42,12 +42,11 @@ def down_convert(
 ) -> bytes:
     """Return the batches for a client that knows no magic above to_magic.
 
-    Shape: batches that the client knows stay unchanged; control batches are dropped; headers,
-    producers and transactions are lost; offsets and codecs stay. Records below first_offset in an
-    uncompressed batch of magic 2 are left out, as some librdkafka versions need. A truncated last
-    batch is dropped too.
-    Errors: UnsupportedCodec for zstd, which old clients cannot read, unless an earlier batch was
-    converted; else as RecordBatch.records; with `partly`, TooLarge only for the first batch.
+    Shape: batches that the client knows stay unchanged; control batches are dropped; headers, producers and
+    transactions are lost; offsets and codecs stay. Records below first_offset in an uncompressed batch of magic 2 are
+    omitted, as some librdkafka versions need. A truncated last batch is also dropped.
+    Errors: UnsupportedCodec for zstd, which old clients cannot read, unless an earlier batch was converted; otherwise
+    as RecordBatch.records; with `partly`, TooLarge only for the first batch.
     """
     parts: list[Buffer] = []
     budget = _Budget(max_bytes)
@@ -100,9 +99,9 @@ def up_convert(
 ) -> bytes:
     """Return all records of the buffer as one batch of magic 2 with consecutive offsets.
 
-    Shape: codec None keeps the first batch's codec; producer and transaction are the first batch's;
-    a truncated last batch is left out. Control batches cannot be rewritten.
-    Errors: CorruptRecord if there is no record at all; else as RecordBatch.records.
+    Shape: codec None keeps the first batch's codec; producer and transaction are the first batch's; a truncated last
+    batch is omitted. Control batches cannot be rewritten.
+    Errors: CorruptRecord if there are no records; otherwise as RecordBatch.records.
     """
     budget = _Budget(max_bytes)
     builder: BatchBuilder | None = None
@@ -145,8 +144,8 @@ def recompress(
 ) -> bytes:
     """Return the batch (magic 2) with its body in another codec; the records keep their bytes.
 
-    Shape: control batches, batches without records and batches that already have the codec are
-    returned unchanged. Errors: ValueError for other magics; else as RecordBatch.body.
+    Shape: control batches, batches without records and batches that already have the codec are returned unchanged.
+    Errors: ValueError for other magics; otherwise as RecordBatch.body.
     """
     batch = RecordBatch(buffer)
     header = batch.header
@@ -175,7 +174,7 @@ def recompress(
 
 
 def _append(builder: BatchBuilder, offset: int, record: Record) -> None:
-    """Append a stored record; one that the builder refuses makes the stored batch corrupt."""
+    """Append a stored record; if the builder refuses it, the stored batch is corrupt."""
     try:
         builder.append(record.timestamp, record.key, record.value, record.headers, offset=offset)
     except ValueError as error:
@@ -183,7 +182,7 @@ def _append(builder: BatchBuilder, offset: int, record: Record) -> None:
 
 
 class _Budget:
-    """The decompressed bytes that a call may still use, for all its batches together."""
+    """The number of decompressed bytes that a call may still use, for all its batches together."""
 
     def __init__(self, max_bytes: int) -> None:
         self.left = self.max_bytes = max_bytes

@@ -10,7 +10,7 @@ from typing import cast
 
 Buffer = bytes | bytearray | memoryview
 Checksum = Callable[..., int]
-"""checksum(buffer, value=0), where value is the checksum of the bytes before."""
+"""checksum(buffer, value=0), where value is the checksum of the preceding bytes."""
 
 
 def _load_crc32c() -> Checksum:

@@ -1,17 +1,17 @@
-"""What every decompressor keeps to: its caller's limit in bytes, and the limits that follow from it."""
+"""The rules for all decompressors: the caller's limit in bytes, and the limits that follow from it."""
 
 from __future__ import annotations
 
 from kwire.errors import TooLarge
 
 CHUNK = 256 * 1024
-"""Bytes that one call decompresses or compresses at most, so that a worker process can be interrupted."""
+"""The maximum number of bytes that one call decompresses or compresses, so that a worker process can be interrupted."""
 
 
 def most_pieces(limit: int) -> int:
-    """Return in how many blocks or members data may come that decompresses to `limit` bytes.
+    """Return the maximum number of blocks or members in data that decompresses to `limit` bytes.
 
-    Shape: even an empty one takes time.
+    Shape: even empty ones take time.
     """
     return 64 + limit // 256
 

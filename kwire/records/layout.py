@@ -1,4 +1,4 @@
-"""Where the fields of a record batch are, for every magic: positions, masks, and structs to read them.
+"""The layout of a record batch, for every magic: positions of fields, masks, and structs to read them.
 
 Layout of a batch of magic 2 (big-endian; 61 bytes, then the records):
 
@@ -72,7 +72,7 @@ HEADER_TO_CRC = Struct(">qiibI")
 """The part of the header that its CRC does not cover."""
 HEADER_FROM_ATTRIBUTES = Struct(">hiqqqhii")
 HEADER_TO_DELTA = Struct(">qiibIhi")
-"""The header up to last_offset_delta, which is all that a search for an offset needs."""
+"""The header up to last_offset_delta, which is enough for a search for an offset."""
 LEGACY_HEAD = Struct(">qiIbb")
 OFFSET_AND_LENGTH = Struct(">qi")
 INT64 = Struct(">q")

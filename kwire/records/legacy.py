@@ -45,7 +45,7 @@ _MESSAGE_V1 = Struct(">qiIbbq")
 
 
 class LegacyMessage(NamedTuple):
-    """One message as stored; crc_ok is set only if the check was asked for."""
+    """One message as stored; crc_ok is set only if the check was requested."""
 
     offset: int
     magic: int
@@ -58,7 +58,7 @@ class LegacyMessage(NamedTuple):
 
 
 def read_message(data: Buffer, position: int, *, check_crc: bool = False) -> LegacyMessage:
-    """Read the message at position; `end` is where the next one begins.
+    """Read the message at position; `end` is the position of the next one.
 
     Errors: CorruptRecord for a message that is cut short or whose lengths do not add up.
     """
@@ -134,7 +134,7 @@ def inner_messages(
 
 
 def base_offset_of(wrapper: LegacyMessage, messages: list[LegacyMessage]) -> int:
-    """Return what to add to the stored offsets of a wrapper's messages.
+    """Return the number to add to the stored offsets of a wrapper's messages.
 
     Shape: also 0 for a magic 1 wrapper at offset 0, which some librdkafka versions produce.
     """
@@ -180,7 +180,7 @@ def write_message(
     key: Buffer | None,
     value: Buffer | None,
 ) -> bytes:
-    """Return one message, plain or a wrapper; for magic 0, which has no timestamp, it is ignored."""
+    """Return one message, plain or a wrapper; magic 0 has no timestamp, so the argument is ignored."""
     size = LEGACY_OVERHEAD[magic] + (len(key) if key else 0) + (len(value) if value else 0)
     out = bytearray(LOG_OVERHEAD + LEGACY_OVERHEAD[magic] - 8)
     if magic == 0:

@@ -1,9 +1,8 @@
 """LZ4 frames, with correct header checksums and with those of old Kafka clients.
 
-Frame header: uint32 magic (little-endian), FLG, BD, [uint64 content size], [uint32 dictionary
-id], HC = second byte of the XXH32 of the bytes between magic and HC. Clients before 0.10 hashed the
-magic too (KAFKA-3160); for magic 0 Apache Kafka still writes that checksum, and does not check it.
-Only the first frame counts, as in Lz4BlockInputStream.
+Frame header: uint32 magic (little-endian), FLG, BD, [uint64 content size], [uint32 dictionary id], HC = second byte of
+the XXH32 of the bytes between magic and HC. Clients before 0.10 also hashed the magic (KAFKA-3160); for magic 0, Apache
+Kafka still writes that checksum, and does not check it. Only the first frame counts, as in Lz4BlockInputStream.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Reads and writes the single records in the uncompressed body of a magic 2 batch.
 
-Record: varint length of what follows, int8 attributes (0), varlong timestamp delta, varint offset
-delta, varint key length (-1: null) and key, varint value length (-1: null) and value, varint
-header count, and each header as varint length and UTF-8 key, varint length (-1: null) and value.
-Varints are zig-zag. Source: DefaultRecord, ByteUtils.
+Record: varint length of the rest, int8 attributes (0), varlong timestamp delta, varint offset delta, varint key length
+(-1: null) and key, varint value length (-1: null) and value, varint header count, and each header as varint length and
+UTF-8 key, varint length (-1: null) and value. Varints are zig-zag. Source: DefaultRecord, ByteUtils.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAX_VARLONG_SIZE = 10
 
 
 class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps come from; the value is the attribute bit."""
+    """The origin of a batch's timestamps; the value is the attribute bit."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -53,7 +52,7 @@ ZIGZAG = tuple((raw >> 1) ^ -(raw & 1) for raw in range(128))
 
 _new_record = tuple.__new__
 
-#: Records of batches with fewer than this are read one by one, and with more than this, to need no memory for all.
+#: Below the first number, records of a batch are read one by one; the same above the second, to limit memory.
 FEW_RECORDS = 8
 MANY_RECORDS = 10_000
 
@@ -133,7 +132,7 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
     position = 0
     try:
         for _ in range(count):
-            # Short varints are read in place, because calls would cost more than everything else.
+            # Short varints are read in place, because calls would cost more than the rest.
             start = position
             byte = data[position]
             if byte < 0x80:
@@ -218,7 +217,7 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
 
 
 def _rows(data: bytes, count: int) -> Iterator[tuple[int, ...]] | None:
-    """Where everything is in each record, found natively; None if that is not worthwhile, or anything is unusual, such as headers.
+    """The position of all parts in each record, found natively; None if not worthwhile, or for unusual parts (headers).
 
     Shape: timestamp and offset deltas, position and length (-1: null) of the key, and of the value.
     """
@@ -242,7 +241,7 @@ def _rows(data: bytes, count: int) -> Iterator[tuple[int, ...]] | None:
 def read_values(data: bytes, count: int, null: bytes = b"") -> list[bytes]:
     """Return the values of `count` records from a decompressed body, and skip everything else.
 
-    Shape: `null` stands for a value that is null. Header keys and values are not looked at.
+    Shape: `null` replaces null values. Header keys and values are not examined.
     Errors: CorruptRecord as `read_records`, for lengths that leave the record or the body, and bytes left over.
     """
     size = len(data)
@@ -382,7 +381,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], i
 
 def _varint(value: int) -> bytes:
     if not MIN_INT64 <= value <= MAX_INT64:
-        # The difference of two timestamps: Java's long wraps here too, and wraps back when added.
+        # The difference of two timestamps: it also wraps in Java's long, and wraps back when added.
         value = wrap_int64(value)
     raw = (value << 1) ^ (value >> 63)
     out = bytearray()
@@ -393,7 +392,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Most varints of a record are small lengths and deltas: a table is four times as fast as arithmetic.
+# Most varints of a record are small lengths and deltas, for which a table is four times as fast as arithmetic.
 _TABLE_SIZE = 2048
 _VARINTS = tuple(_varint(value) for value in range(_TABLE_SIZE))
 _NULL = _varint(-1)
@@ -413,7 +412,7 @@ def write_record(
     value: bytes | None,
     headers: Sequence[Header] = (),
 ) -> bytes:
-    """Return one record of magic 2 with its length in front."""
+    """Return one record of magic 2, preceded by its length."""
     if key is None:
         key_length = _NULL
         key = b""

@@ -1,8 +1,8 @@
 """Snappy record data: raw blocks, and the framing of the xerial library, which Java clients use.
 
-Xerial stream: magic 82 'SNAPPY' 00, int32 version 1, int32 lowest compatible version 1, then
-blocks of int32 size and that many bytes of raw snappy. A raw block begins with its decompressed
-size as an unsigned varint. Source: org.xerial.snappy SnappyInputStream, SnappyOutputStream.
+Xerial stream: magic 82 'SNAPPY' 00, int32 version 1, int32 lowest compatible version 1, then blocks of int32 size and
+that many bytes of raw snappy. A raw block begins with its decompressed size as an unsigned varint. Source:
+org.xerial.snappy SnappyInputStream, SnappyOutputStream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decompress(view: memoryview, limit: int) -> bytes:
             raise CorruptRecord("snappy block size is cut short", offset=position)
         (size,) = _INT32.unpack_from(view, position)
         if size == _MAGIC_HEAD and view[position : position + 8] == XERIAL_MAGIC:
-            # Streams may follow each other in one batch; the reader skips each header.
+            # A batch may contain several streams in a row; the reader skips each header.
             position += len(XERIAL_HEADER)
             continue
         position += 4
@@ -60,8 +60,8 @@ def _decompress_block(view: memoryview, start: int, end: int, limit: int) -> byt
     from snappy import UncompressError, uncompress
 
     size = _decompressed_size(view, start, end)
-    # The decoder allocates what the preamble says, so the preamble is checked first: three bytes of
-    # snappy cannot expand to more than 64.
+    # The decoder allocates the size in the preamble, so the preamble is checked first: three bytes of snappy cannot
+    # expand to more than 64.
     if size * 3 > (end - start) * 64:
         raise CorruptRecord(
             f"snappy block of {end - start} bytes claims {size} bytes of content", offset=start

@@ -28,12 +28,12 @@ from kwire.records.record import (
 )
 
 MAX_ISSUES = 1_000
-"""So many records of a batch are reported with the same error; a batch may hold millions."""
+"""The maximum number of records of a batch that are reported with the same error; a batch may hold millions."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordIssue:
-    """Why one record is refused; batch_index counts from 0."""
+    """The reason to refuse one record; batch_index counts from 0."""
 
     batch_index: int
     error: ErrorCode
@@ -95,7 +95,7 @@ def validate_records(
             and not (compacted and keyless)
         ):
             return summary
-    # At least one record has to be refused: look at each of them to find out which.
+    # At least one record has to be refused; examine each record to find out which.
     return _judge(batch, _walk_body(batch, body), compacted, bounds)
 
 
@@ -125,7 +125,7 @@ def _scan(data: bytes, count: int) -> tuple[int, int, int, bool, bool]:  # noqa:
     index_of_latest = -1
     try:
         for index in range(count):
-            # As in `record.read_records`, but nothing is copied out of the body.
+            # As in `record.read_records`, but nothing is copied from the body.
             start = position
             byte = data[position]
             if byte < 0x80:

@@ -1,8 +1,8 @@
 """Zstandard record data: one frame or several in a row.
 
-The library's one-shot call allocates whatever content size a frame claims, and its streaming
-reader ends without an error where data is cut short. So the frames are walked first, block header
-by block header (RFC 8878, section 3.1.1), which finds truncation and junk; then they are streamed.
+The library's one-shot call allocates the content size that a frame claims, and its streaming reader ends without an
+error where data is cut short. Therefore the frames are first walked, block header by block header (RFC 8878, section
+3.1.1), to find truncation and junk; then they are streamed.
 Source: zstd-jni's ZstdInputStream, which reads frames one after another.
 """
 
@@ -25,17 +25,16 @@ _RLE_BLOCK = 1
 _RESERVED_BLOCK = 3
 DEFAULT_LEVEL = 3
 KEPT_BYTES = 1 << 20
-"""A decompressor that is larger, because a frame had a large window, is not kept."""
+"""A decompressor that is larger than this, because a frame had a large window, is not kept."""
 _free: list[ZstdDecompressor] = []
 _DICTIONARY_ID_SIZES = (0, 1, 2, 4)
 _CONTENT_SIZE_SIZES = (0, 2, 4, 8)
 
 
 def _frame_end(view: memoryview, position: int, most_blocks: int) -> tuple[int, int]:
-    """Return where the frame at position ends, and of how many blocks it consists.
+    """Return the end of the frame at position, and its number of blocks.
 
-    Shape: gives up after most_blocks, with the position there. Errors: CorruptRecord for truncation
-    and junk.
+    Shape: gives up after most_blocks, with the position there. Errors: CorruptRecord for truncation and junk.
     """
     start = position
     end = len(view)
@@ -103,7 +102,7 @@ def decompress(view: memoryview, limit: int) -> bytes:
 
 
 def _decompressor() -> ZstdDecompressor:
-    """One that nobody uses; making one takes as long as decompressing a small batch."""
+    """An unused decompressor; making one takes as long as decompressing a small batch."""
     from zstandard import ZstdDecompressor
 
     try:

@@ -1,4 +1,4 @@
-"""What coordinators keep in internal topics, with the number before each key and value.
+"""The records of coordinators in internal topics, with the number before each key and value.
 
 key    int16 key type · message        (the type says which message; never with tagged fields)
 value  int16 version · message         (which message follows from the key)

@@ -47,7 +47,7 @@ class ConfigRecord:
 
 @message(kind="metadata", api_key=5, versions="0-2", flexible="0+")
 class PartitionChangeRecord:
-    """Parts of a partition's state changed; what did not is absent.
+    """Parts of a partition's state changed; unchanged parts are absent.
 
     Source: PartitionChangeRecord.json.
     """
@@ -84,7 +84,7 @@ class FeatureLevelRecord:
 
 @message(kind="metadata", api_key=15, versions="0", flexible="0+")
 class ProducerIdsRecord:
-    """A block of producer ids was given to a broker. Source: ProducerIdsRecord.json."""
+    """A block of producer ids was assigned to a broker. Source: ProducerIdsRecord.json."""
 
     broker_id: int = field(Int32)
     broker_epoch: int = field(Int64, default=-1)
@@ -93,12 +93,12 @@ class ProducerIdsRecord:
 
 @message(kind="metadata", api_key=20, versions="0", flexible="0+")
 class NoOpRecord:
-    """Nothing; keeps the log's end moving. Source: NoOpRecord.json."""
+    """No content; advances the log's end. Source: NoOpRecord.json."""
 
 
 @message(kind="metadata", api_key=21, versions="0", flexible="0+")
 class ZkMigrationStateRecord:
-    """How far the migration from ZooKeeper has got. Source: ZkMigrationStateRecord.json."""
+    """The progress of the migration from ZooKeeper. Source: ZkMigrationStateRecord.json."""
 
     zk_migration_state: int = field(Int8)
 

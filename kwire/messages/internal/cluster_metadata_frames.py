@@ -1,4 +1,4 @@
-"""Records of __cluster_metadata with what stands before them: which record follows, in which version.
+"""Records of __cluster_metadata with their prefix, which names the record and its version.
 
 varint frame version 1 · varint api key · varint version · message        (unsigned varints)
 

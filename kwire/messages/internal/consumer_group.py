@@ -57,7 +57,7 @@ class ConsumerGroupPartitionMetadataValue:
 
 @message(kind="coordinator-key", key_type=5, versions="0")
 class ConsumerGroupMemberMetadataKey:
-    """Key of what a member of a consumer group last reported about itself.
+    """Key of the data that a member of a consumer group last reported about itself.
 
     Source: ConsumerGroupMemberMetadataKey.json.
     """
@@ -80,7 +80,7 @@ class ClassicMemberMetadata:
 
 @message(kind="coordinator-value", key_type=5, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """What a member of a consumer group last reported about itself.
+    """The data that a member of a consumer group last reported about itself.
 
     Source: ConsumerGroupMemberMetadataValue.json.
     """
@@ -121,7 +121,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
 @message(kind="coordinator-key", key_type=7, versions="0")
 class ConsumerGroupTargetAssignmentMemberKey:
-    """Key of the partitions a member of a consumer group is to get.
+    """Key of the target partitions of a member of a consumer group.
 
     Source: ConsumerGroupTargetAssignmentMemberKey.json.
     """
@@ -138,7 +138,7 @@ class TopicPartition:
 
 @message(kind="coordinator-value", key_type=7, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue:
-    """The partitions a member of a consumer group is to get.
+    """The target partitions of a member of a consumer group.
 
     Source: ConsumerGroupTargetAssignmentMemberValue.json.
     """
@@ -148,7 +148,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
 
 @message(kind="coordinator-key", key_type=8, versions="0")
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """Key of the partitions a member of a consumer group has at its epoch.
+    """Key of the partitions that a member of a consumer group has at its epoch.
 
     Source: ConsumerGroupCurrentMemberAssignmentKey.json.
     """
@@ -166,7 +166,7 @@ class TopicPartitions:
 
 @message(kind="coordinator-value", key_type=8, versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """The partitions a member of a consumer group has at its epoch.
+    """The partitions that a member of a consumer group has at its epoch.
 
     Source: ConsumerGroupCurrentMemberAssignmentValue.json.
     """

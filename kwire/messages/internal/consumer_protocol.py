@@ -1,4 +1,4 @@
-"""What consumers put into the opaque bytes of JoinGroup and SyncGroup."""
+"""The content of the opaque bytes that consumers put into JoinGroup and SyncGroup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TopicPartition:
 
 @message(kind="data", versions="0-3")
 class ConsumerProtocolAssignment:
-    """What the leader of a classic consumer group assigns to a member: the bytes in SyncGroup.
+    """The partitions that the leader of a classic consumer group assigns to a member: the bytes in SyncGroup.
 
     Source: ConsumerProtocolAssignment.json.
     """
@@ -25,7 +25,7 @@ class ConsumerProtocolAssignment:
 
 @message(kind="data", versions="0-3")
 class ConsumerProtocolSubscription:
-    """What a member of a classic consumer group wants and owns: the bytes in JoinGroup.
+    """The subscription and the current partitions of a member of a classic consumer group: the bytes in JoinGroup.
 
     Source: ConsumerProtocolSubscription.json.
     """

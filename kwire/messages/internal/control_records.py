@@ -42,7 +42,7 @@ class LeaderChangeMessageVoter:
 
 @message(kind="data", versions="0-1", flexible="0+")
 class LeaderChangeMessage:
-    """The control record that a new KRaft leader begins its epoch with. KIP-595.
+    """The control record with which a new KRaft leader begins its epoch. KIP-595.
 
     Source: LeaderChangeMessage.json.
     """

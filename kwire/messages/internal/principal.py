@@ -1,4 +1,4 @@
-"""The principal that goes with a forwarded request."""
+"""The principal that accompanies a forwarded request."""
 
 from __future__ import annotations
 

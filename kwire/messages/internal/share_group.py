@@ -8,7 +8,7 @@ from kwire.types import Array, Int8, Int32, Int64, String, Uuid
 
 @message(kind="coordinator-key", key_type=9, versions="9")
 class ShareGroupPartitionMetadataKey:
-    """Key of the partition counts of a share group's topics, as 3.9.2 wrote it.
+    """Key of the partition counts of a share group's topics, in the format of 3.9.2.
 
     Source: ShareGroupPartitionMetadataKey.json.
     """
@@ -31,7 +31,7 @@ class TopicInfo:
 
 @message(kind="coordinator-value", key_type=9, versions="0", flexible="0+")
 class ShareGroupPartitionMetadataValue:
-    """The partition counts of a share group's topics, as 3.9.2 wrote it.
+    """The partition counts of a share group's topics, in the format of 3.9.2.
 
     Source: ShareGroupPartitionMetadataValue.json.
     """
@@ -42,7 +42,7 @@ class ShareGroupPartitionMetadataValue:
 
 @message(kind="coordinator-key", key_type=10, versions="0")
 class ShareGroupMemberMetadataKey:
-    """Key of what a member of a share group last reported about itself.
+    """Key of the data that a member of a share group last reported about itself.
 
     Source: ShareGroupMemberMetadataKey.json.
     """
@@ -53,7 +53,7 @@ class ShareGroupMemberMetadataKey:
 
 @message(kind="coordinator-value", key_type=10, versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue:
-    """What a member of a share group last reported about itself.
+    """The data that a member of a share group last reported about itself.
 
     Source: ShareGroupMemberMetadataValue.json.
     """
@@ -102,7 +102,7 @@ class ShareGroupTargetAssignmentMetadataValue:
 
 @message(kind="coordinator-key", key_type=13, versions="0")
 class ShareGroupTargetAssignmentMemberKey:
-    """Key of the partitions a member of a share group is to get.
+    """Key of the target partitions of a member of a share group.
 
     Source: ShareGroupTargetAssignmentMemberKey.json.
     """
@@ -119,7 +119,7 @@ class TopicPartition:
 
 @message(kind="coordinator-value", key_type=13, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
-    """The partitions a member of a share group is to get.
+    """The target partitions of a member of a share group.
 
     Source: ShareGroupTargetAssignmentMemberValue.json.
     """
@@ -129,7 +129,7 @@ class ShareGroupTargetAssignmentMemberValue:
 
 @message(kind="coordinator-key", key_type=14, versions="0")
 class ShareGroupCurrentMemberAssignmentKey:
-    """Key of the partitions a member of a share group has at its epoch.
+    """Key of the partitions that a member of a share group has at its epoch.
 
     Source: ShareGroupCurrentMemberAssignmentKey.json.
     """
@@ -146,7 +146,7 @@ class TopicPartitions:
 
 @message(kind="coordinator-value", key_type=14, versions="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue:
-    """The partitions a member of a share group has at its epoch.
+    """The partitions that a member of a share group has at its epoch.
 
     Source: ShareGroupCurrentMemberAssignmentValue.json.
     """

@@ -39,7 +39,7 @@ class ShareSnapshotValue:
 
 @message(kind="coordinator-key", key_type=1, versions="0")
 class ShareUpdateKey:
-    """Key of what changed in a share partition since its snapshot. Source: ShareUpdateKey.json."""
+    """Key of the changes in a share partition since its snapshot. Source: ShareUpdateKey.json."""
 
     group_id: str = field(String)
     topic_id: bytes = field(Uuid)
@@ -48,7 +48,7 @@ class ShareUpdateKey:
 
 @message(kind="coordinator-value", key_type=1, versions="0", flexible="0+")
 class ShareUpdateValue:
-    """What changed in a share partition since its snapshot. Source: ShareUpdateValue.json."""
+    """The changes in a share partition since its snapshot. Source: ShareUpdateValue.json."""
 
     snapshot_epoch: int = field(Int32)
     leader_epoch: int = field(Int32)

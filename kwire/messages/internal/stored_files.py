@@ -1,4 +1,4 @@
-"""Contents of small files beside the log."""
+"""Contents of small files next to the log."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class StreamsGroupMetadataValue:
 
 @message(kind="coordinator-key", key_type=19, versions="0")
 class StreamsGroupMemberMetadataKey:
-    """Key of what a member of a Streams group last reported about itself.
+    """Key of the data that a member of a Streams group last reported about itself.
 
     Source: StreamsGroupMemberMetadataKey.json.
     """
@@ -56,7 +56,7 @@ class KeyValue:
 
 @message(kind="coordinator-value", key_type=19, versions="0", flexible="0+")
 class StreamsGroupMemberMetadataValue:
-    """What a member of a Streams group last reported about itself.
+    """The data that a member of a Streams group last reported about itself.
 
     Source: StreamsGroupMemberMetadataValue.json.
     """
@@ -95,7 +95,7 @@ class StreamsGroupTargetAssignmentMetadataValue:
 
 @message(kind="coordinator-key", key_type=21, versions="0")
 class StreamsGroupTargetAssignmentMemberKey:
-    """Key of the tasks a member of a Streams group is to get.
+    """Key of the target tasks of a member of a Streams group.
 
     Source: StreamsGroupTargetAssignmentMemberKey.json.
     """
@@ -112,7 +112,7 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds:
 
 @message(kind="coordinator-value", key_type=21, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue:
-    """The tasks a member of a Streams group is to get.
+    """The target tasks of a member of a Streams group.
 
     Source: StreamsGroupTargetAssignmentMemberValue.json.
     """
@@ -130,7 +130,7 @@ class StreamsGroupTargetAssignmentMemberValue:
 
 @message(kind="coordinator-key", key_type=22, versions="0")
 class StreamsGroupCurrentMemberAssignmentKey:
-    """Key of the tasks a member of a Streams group has at its epoch.
+    """Key of the tasks that a member of a Streams group has at its epoch.
 
     Source: StreamsGroupCurrentMemberAssignmentKey.json.
     """
@@ -143,14 +143,14 @@ class StreamsGroupCurrentMemberAssignmentKey:
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     subtopology_id: str = field(String)
     partitions: list[int] = field(Array(Int32))
-    # Kafka's definition says `"default": null`, which its generator takes for "no default": so an
-    # empty list is not sent, and null is.
+    # Kafka's definition says `"default": null`, which its generator interprets as "no default": an empty list is not
+    # sent, and null is.
     assignment_epochs: list[int] | None = field(Array(Int32), nullable="0+", tag=0)
 
 
 @message(kind="coordinator-value", key_type=22, versions="0", flexible="0+")
 class StreamsGroupCurrentMemberAssignmentValue:
-    """The tasks a member of a Streams group has at its epoch.
+    """The tasks that a member of a Streams group has at its epoch.
 
     Source: StreamsGroupCurrentMemberAssignmentValue.json.
     """

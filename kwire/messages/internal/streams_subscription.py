@@ -1,4 +1,4 @@
-"""What Kafka Streams puts into the user data of its members' subscriptions."""
+"""The user data that Kafka Streams puts into its members' subscriptions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClientTag:
 
 @message(kind="data", versions="1-11")
 class SubscriptionInfoData:
-    """What a Kafka Streams client tells its assignor, as user data of its subscription.
+    """The data that a Kafka Streams client sends to its assignor, as user data of its subscription.
 
     Source: SubscriptionInfoData.json.
     """

@@ -3,8 +3,8 @@
     requests  --ApiVersions-->  handshake only  --SaslHandshake-->  tokens  --...-->  done
         \\_____________________SaslHandshake________________________/
 
-With SaslHandshake v1, tokens come in SaslAuthenticate requests; with v0 they come bare, each after its length. All other
-data before the end closes the connection. A failure is final. A client whose session ends after a while can log
+With SaslHandshake v1, tokens come in SaslAuthenticate requests; with v0 they come bare, each after its length. All
+other data before the end closes the connection. A failure is final. A client whose session ends after a while can log
 in again on the same connection (KIP-368): with SaslHandshake, the same mechanism and the same principal.
 
 Source: SaslServerAuthenticator (Java); KIP-43, KIP-152, KIP-368.

@@ -124,7 +124,7 @@ def subject_of(claims: Mapping[str, Any], name: str) -> str:
 
 
 def check_scopes(claims: Mapping[str, Any], name: str) -> None:
-    """The scopes of a signed token: a text or a list of distinct texts; other types are ignored. Errors: InvalidToken."""
+    """The scopes of a signed token: a text or a list of distinct texts; others are ignored. Errors: InvalidToken."""
     value = claims.get(name)
     scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     texts = [scope.strip() for scope in scopes if isinstance(scope, str)]

@@ -147,7 +147,7 @@ def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> G
 
 
 def expect_library(settings: Settings) -> None:
-    """Refuse GSSAPI if its package, or the underlying C library, is missing. Errors: what `Settings.refusal` returns."""
+    """Refuse GSSAPI if its package, or the C library below it, is missing. Errors: what `Settings.refusal` returns."""
     try:
         import gssapi  # noqa: F401
     except (ImportError, OSError) as error:

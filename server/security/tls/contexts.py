@@ -31,7 +31,7 @@ VERIFY = {
 
 
 class Credentials(NamedTuple):
-    """The result of a listener's ssl.* settings. Shape: `trusted` is None for the certificates that the system trusts."""
+    """The result of a listener's ssl.* settings. Shape: `trusted` is None for the system's certificates."""
 
     identity: Identity | None
     trusted: list[Certificate] | None
