@@ -56,7 +56,7 @@ def test_broker_without_terminal_opens_its_log_again_on_sighup(tmp_path: Path) -
         log.rename(tmp_path / "kwire.log.1")
         os.kill(broker.pid, signal.SIGHUP)
         deadline = time.monotonic() + 20
-        while not (log.exists() and "read anew" in log.read_text()):
+        while not (log.exists() and "reading the certificates again" in log.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert "stopped" in log.read_text()

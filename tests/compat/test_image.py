@@ -134,8 +134,9 @@ class Container:
                 if file.suffix == "" and file.is_file():
                     self.put(f"/{name}/{file.name}", file.read_text())
         for name in ("kwire-image", "kafka-storage", "kafka-configs", "zookeeper-server-start"):
-            text = (IMAGE / "image.py").read_text()
-            self.put(f"/bin/{name}", text.replace("/opt/kwire/bin/python3", sys.executable))
+            script = self.put(f"/bin/{name}", (IMAGE / "image.py").read_text())
+            # Not moved, wherever this checkout is.
+            script.write_text(script.read_text().replace("/opt/kwire/bin/python3", sys.executable))
         kwire = bin_folder / "kwire"
         kwire.write_text(f'#!/bin/sh\nexec {sys.executable} -m kwire.server "$@"\n')
         kwire.chmod(0o755)

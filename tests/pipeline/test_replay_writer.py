@@ -169,7 +169,7 @@ def test_replay_gives_up_when_no_broker_is_there_for_long(
     broker.kill()
     with pytest.raises(Problem) as caught:
         replay_partition(job, task, Pace(None))
-    message = re.sub(r"for 3 s: .*;", "for 120 s: REASON;", str(caught.value))
+    message = re.sub(r"for 3 s: .*; run", "for 120 s: REASON; run", str(caught.value))
     check_row("replay", "broker gone for long", message, GOES_ON, {"target": "again"})
 
 

@@ -171,7 +171,7 @@ def test_log_for_which_there_is_no_room_adds_no_error(
     monkeypatch.setattr("kwire.pipeline.audit.run", run)
     assert main(["audit"]) == 1
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("kwire pipeline: audit failed, for a reason that it does not know: Zero")
+    assert line.startswith("kwire pipeline: audit failed unexpectedly: Zero")
 
 
 REPORTING = """

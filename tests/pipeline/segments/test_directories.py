@@ -228,9 +228,8 @@ def test_a_damaged_header_after_the_newest_snapshot_leaves_unknown_what_is_commi
         with pytest.raises(SegmentError) as told:
             offsets(tmp_path, corrupt=corrupt, isolation="read_committed")
         assert f"{path}: " in str(told.value)
-        assert (
-            "which transactions are open (isolation=read_uncommitted does not need to know)"
-            in str(told.value)
+        assert "which transactions are open (isolation=read_uncommitted does not need this)" in str(
+            told.value
         )
     assert offsets(tmp_path, corrupt="skip")
 
