@@ -28,14 +28,14 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "auto.create.topics.enable": "false",
-    # Nothing but the measurement moves leaders.
+    # Only the measurement moves leaders.
     "auto.leader.rebalance.enable": "false",
     "controlled.shutdown.enable": "true",
 }
 
 
 class JoiningKafka(Kafka39Broker):
-    """Apache Kafka 3.9.2 with a ZooKeeper that already runs."""
+    """Apache Kafka 3.9.2 with a ZooKeeper that is already running."""
 
     def start(self, timeout_s: float = 120.0) -> None:
         """Start only the broker."""
@@ -105,7 +105,7 @@ class Trio:
         return self.tree.exists(f"/brokers/ids/{number}") is not None
 
     def controller(self) -> int:
-        """The controller's id, -1 if there is none."""
+        """The controller's id, -1 for none."""
         if self.tree.exists("/controller") is None:
             return -1
         return int(json.loads(self.tree.get("/controller")[0])["brokerid"])
@@ -140,7 +140,7 @@ class Trio:
         return list(self.ask(number, ApiKey.METADATA, 5, {"topics": wanted})["topics"])
 
     def create(self, factor: int, partitions: int, names: list[str]) -> None:
-        """Ask the controller to create topics, and return when it has answered. Errors: OSError."""
+        """Have the controller create topics, and return when it has answered. Errors: OSError."""
         request = {
             "topics": [
                 {

@@ -1,4 +1,4 @@
-"""CPU time of a process's children, which for a session of Spark are its JVM and the Python workers."""
+"""CPU time of a process's children; for a session of Spark these are its JVM and the Python workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _below(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             children = (task / "children").read_text().split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         for child in children:
             yield int(child)
@@ -20,9 +20,9 @@ def _below(pid: int) -> Iterator[int]:
 
 
 def cpu_below() -> Counter[str]:
-    """CPU seconds of the processes below this one, by name (`java`, `python`).
+    """CPU seconds of this process's descendants, by name (`java`, `python`).
 
-    Shape: what has ended below Java was Python, such as a daemon without workers that Spark has stopped.
+    Shape: ended descendants of Java were Python, such as a daemon without workers that Spark has stopped.
     """
     total: Counter[str] = Counter()
     ticks = os.sysconf("SC_CLK_TCK")

@@ -48,7 +48,7 @@ Run = Callable[["SparkSession", BrokerProcess, str, Path], None]
 
 
 def plain(spark: SparkSession, broker: BrokerProcess, topic: str, path: Path) -> None:
-    """The job that anybody would write."""
+    """The usual job without kwire."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
     frame = reader.option("subscribe", topic).option("includeHeaders", "true").load()
     writer = frame.select(*COLUMNS).write.option("compression", "zstd")
@@ -75,7 +75,7 @@ RUNS: dict[str, Run] = {"plain": plain, "archive": archive, "archive --from-logs
 
 
 def rows_in(path: Path) -> int:
-    """The rows of all Parquet files, of those that count if it is an archive."""
+    """The rows of all Parquet files; in an archive, of the files that count."""
     files = (
         Archive(path).files() if (path / "_archive").exists() else map(str, path.glob("*.parquet"))
     )
@@ -93,7 +93,7 @@ def measure(
             cpu, broker_cpu, began = cpu_below(), cpu_seconds(broker.pid), time.perf_counter()
             run(spark, broker, topic.name, path)
             wall, after = time.perf_counter() - began, cpu_below()
-            # The broker's process is below this one, too.
+            # The broker's process is also a descendant of this one.
             served = cpu_seconds(broker.pid) - broker_cpu
             python = after["python"] - cpu["python"] - served
             found.setdefault(name, []).append(

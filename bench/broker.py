@@ -50,7 +50,7 @@ class Subject:
         self.rate: dict[tuple[str, int], list[float]] = defaultdict(list)
 
     def measure(self, batch: int, gigabytes: float, *, keep: bool = True) -> None:
-        """Produce and consume so much through a separate topic, then delete the topic."""
+        """Produce and consume this much with a separate topic, then delete the topic."""
         records = int(gigabytes * 1e9 / RECORD_BYTES)
         topic = f"bench-{time.monotonic_ns()}"
         admin = KafkaAdminClient(bootstrap_servers=self.broker.bootstrap)

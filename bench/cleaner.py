@@ -58,7 +58,7 @@ def fill(log: Log, total_bytes: int, record_bytes: int, codec: int = 0) -> None:
         written += builder.size
     log.high_watermark = log.log_end_offset
     log.roll(now_ms)
-    log.flush(now_ms)  # what is not on the device is not compacted
+    log.flush(now_ms)  # only data on the device is compacted
 
 
 def opened(folder: Path) -> LogManager:
@@ -98,7 +98,7 @@ def speed() -> None:
 
 
 def probe(broker: KwireBroker, *, until_compacted: bool) -> tuple[list[float], list[float]]:
-    """Times of produces and fetches in ms, sorted; PROBES of each, or as many as fit."""
+    """Times of produces and fetches in ms, sorted; PROBES of each, or as many as time allows."""
     client = BlockingClient(broker.host, broker.port, "bench")
     builder = BatchBuilder()
     builder.append(int(time.time() * 1000), None, b"v" * 100)
@@ -152,7 +152,7 @@ def prepare(folder: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, and their children."""
+    """The children of a process, and their children."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():

@@ -54,7 +54,7 @@ from kwire.schema import schema_of
 
 SLICES = 75
 SLICE_S = 0.002
-#: kio decodes in native code, too.
+#: kio also decodes in native code.
 GOALS = {
     "encode": {"kio": 5.0, "kafka-python": 2.0},
     "decode": {"kio": 1.0, "kafka-python": 5.0},

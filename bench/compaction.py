@@ -152,7 +152,7 @@ def compactions(broker: BrokerProcess) -> dict[str, Measured]:
 
 
 def compact(broker: BrokerProcess, topic: str) -> Measured:
-    """Have one log compacted."""
+    """Compact one log."""
     directory = broker.log_dir / f"{topic}-0"
     for path in directory.glob("*.log"):
         path.read_bytes()  # so that both read from the page cache

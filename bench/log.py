@@ -27,7 +27,7 @@ ROUNDS = 7
 
 
 def make_batch(size: int, producer_id: int = -1, base_sequence: int = -1) -> bytearray:
-    """A batch of 1 KB records of about that many bytes."""
+    """A batch of 1 KB records with about this size in bytes."""
     builder = BatchBuilder(
         producer_id=producer_id,
         producer_epoch=0 if producer_id >= 0 else -1,

@@ -39,7 +39,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 TOPIC, GROUP, ID = "orders", "readers", "payments"
-#: What is compared of labels with many values: the load's own topic and clients, and not what each broker does by itself.
+#: The compared values of labels with many values: the load's own topic and clients, without the broker's own activity.
 WANTED = {"topic": {TOPIC}, "listener": {"PLAINTEXT"}, "delayedOperation": {"Produce", "Fetch"}}
 
 #: (MBean, label values) -> value.
@@ -74,7 +74,7 @@ class Load:
             time.sleep(0.1)
 
     def prepare(self) -> None:
-        """Make the topics, so that the load meets a broker that has nothing more to do."""
+        """Create the topics, so that the load meets an idle broker."""
         topic = {"name": TOPIC, "num_partitions": 2, "replication_factor": 1}
         self.call(ApiKey.CREATE_TOPICS, 5, topics=[topic])
         for key, kind in ((GROUP, 0), (ID, 1)):
@@ -154,7 +154,7 @@ class Load:
             self.call(ApiKey.HEARTBEAT, 3, **member)
 
     def run(self) -> None:
-        """The load: requests of many kinds, good ones and bad ones."""
+        """The load: requests of many kinds, valid and invalid."""
         good, broken = batch(), bytearray(batch())
         broken[-1] ^= 1
         for number in range(100):
@@ -208,7 +208,7 @@ def kwire_values(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], floa
 
 
 def attributes(row: Row) -> list[tuple[str, str, tuple[tuple[str, str], ...], bool]]:
-    """What is compared of an MBean: (attribute, suffix of the series, further labels, whether it only grows)."""
+    """The compared values of an MBean: (attribute, suffix of the series, further labels, whether it only grows)."""
     if row.kind is Kind.METER:
         return [("Count", "", (), True)]
     if row.kind is Kind.HISTOGRAM:
@@ -224,7 +224,7 @@ def attributes(row: Row) -> list[tuple[str, str, tuple[tuple[str, str], ...], bo
 
 
 def compare(kafka: list[Values], kwire: list[Any]) -> list[dict[str, Any]]:
-    """A row for each value that either broker has. Shape: each list has the values before and after the load."""
+    """A row for each value of either broker. Shape: each list has the values before and after the load."""
     rows: list[dict[str, Any]] = []
     for row in ROWS:
         if not row.bean:
@@ -237,7 +237,7 @@ def compare(kafka: list[Values], kwire: list[Any]) -> list[dict[str, Any]]:
                 for label, value in labels:
                     full = full.replace(f"{label}=*", f"{label}={value}", 1)
                 full = full.replace(",version=*", "")
-                if "=*" in full:  # the sum over a label is an MBean without it
+                if "=*" in full:  # the sum over a label is an MBean without that label
                     full = ",".join(part for part in full.split(",") if not part.endswith("=*"))
                 key = f"{full} [{attribute}]", ()
                 where = name + suffix, frozenset((*labels, *further))
@@ -263,7 +263,7 @@ def label_sets(
 
 
 def around_load(broker: BrokerProcess, values: Callable[[], Any]) -> list[Any]:
-    """What `values` says before and after the load."""
+    """The result of `values` before and after the load."""
     load = Load(broker)
     load.prepare()
     before = values()

@@ -26,12 +26,12 @@ from tests.test_hot_path import Wire, batch_of, fetch_frame, produce_frame
 BATCH_BYTES = 16_000
 #: Requests in a block.
 BLOCK = 50
-#: Blocks before those that count: at first, more requests are timed (`server/metrics/requests.py`).
+#: Blocks that do not count: at first, more requests are timed (`server/metrics/requests.py`).
 WARM_UP = 60
 
 
 def frames() -> dict[str, bytes]:
-    """The requests that are measured: one batch each."""
+    """The measured requests: one batch each."""
     return {
         "Produce": produce_frame(batch_of(BATCH_BYTES), 1),
         "Fetch": fetch_frame(BATCH_BYTES + 1000),
@@ -39,7 +39,7 @@ def frames() -> dict[str, bytes]:
 
 
 async def wire_of(folder: Path, *, http: bool) -> Wire:
-    """A broker and a connection to it, over which one request at a time is handled."""
+    """A broker and a connection to it that handles one request at a time."""
     config = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(folder),
@@ -62,7 +62,7 @@ async def wire_of(folder: Path, *, http: bool) -> Wire:
 
 
 def block_us(wire: Wire, frame: bytes) -> list[float]:
-    """CPU microseconds of each request of a block; the client's part is not in it."""
+    """CPU microseconds of each request of a block, without the client's part."""
     used_us = []
     for _ in range(BLOCK):
         wire.handled = wire.session.requests
@@ -77,7 +77,7 @@ def block_us(wire: Wire, frame: bytes) -> list[float]:
 
 
 def serve(orders: Connection, folder: Path, http: bool) -> None:
-    """One broker: measures a block for each name of a request that it is sent, until it is sent None."""
+    """One broker: measures a block for each request name that it receives, until it receives None."""
 
     async def main() -> None:
         wire = await wire_of(folder, http=http)
@@ -99,7 +99,7 @@ def middle(times: list[float]) -> float:
 
 
 def pair_of(folder: Path, blocks: int) -> dict[str, tuple[float, float]]:
-    """For each request: what it takes on a new broker without --http, and on a new one with it, in turn."""
+    """For each request: its cost on a new broker without --http, and on a new one with it, in turn."""
     context = get_context("spawn")
     brokers = []
     for name, http in (("without", False), ("with", True)):
@@ -131,7 +131,7 @@ def pair_of(folder: Path, blocks: int) -> dict[str, tuple[float, float]]:
 
 
 def measure(folder: Path, rounds: int, blocks: int) -> None:
-    """Print the table. Where a process has its memory makes a difference of some percent, so there are many."""
+    """Print the table. A process's memory layout makes a difference of some percent, so there are many processes."""
     found: dict[str, list[tuple[float, float]]] = {}
     for number in range(rounds):
         for name, pair in pair_of(folder / str(number), blocks).items():

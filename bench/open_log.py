@@ -44,7 +44,7 @@ RECORD = os.urandom(1000)
 
 
 def make_partition(folder: Path, size: int) -> int:
-    """Write one partition's files, so many bytes in five segments; returns the end offset."""
+    """Write one partition's files, with this many bytes in five segments; returns the end offset."""
     config = replace(LogConfig(), segment_bytes=size // SEGMENTS)
     log = open_log(str(folder), config)
     batch = bytes(make_batch(BATCH_BYTES))
@@ -68,7 +68,7 @@ class Subject:
         self.stop_seconds: list[float] = []
 
     def prepare(self, template: Path, end_offset: int) -> None:
-        """Have the broker create the partitions, then give each the template's content."""
+        """Make the broker create the partitions, then give each the template's content."""
         self.broker.start()
         admin = KafkaAdminClient(bootstrap_servers=self.broker.bootstrap)
         for name in self.topics:
@@ -191,7 +191,7 @@ def main() -> None:
         template = root / "template"
         size = int(options.gib * 2**30 / options.partitions)
         end_offset = make_partition(template, size)
-        # Otherwise creating partitions of the brokers' internal topics would be timed too.
+        # Otherwise the creation of partitions of the brokers' internal topics would also be timed.
         config = {"auto.create.topics.enable": "false"}
         subjects = [
             Subject(

@@ -62,7 +62,7 @@ class Cell:
         self.sample.append(self.names[-1])
 
     def shows(self, number: int, names: list[str], right: Callable[[Row], bool]) -> bool:
-        """Whether a broker knows these topics, and every partition is as it should be."""
+        """Whether a broker knows these topics, and every partition is as expected."""
         try:
             rows = self.trio.topics(number, *names)
         except OSError:

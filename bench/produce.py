@@ -1,8 +1,8 @@
 """Broker CPU per Produce request, in pure Python and with the native module: python -m bench.produce
 
-Two brokers, each a process of its own, get the same requests in turn, so that what else the machine does weighs on both:
-idempotent, acks=all, version 11, uncompressed records of 1 KB, one connection with some requests in flight, topics of one
-replica. CPU is user and system time of the broker process; medians of the rounds, with the spread.
+Two brokers, each in a separate process, get the same requests in turn, so that other load on the machine affects both:
+idempotent, acks=all, version 11, uncompressed records of 1 KB, one connection with some requests in flight, topics of
+one replica. CPU is user and system time of the broker process; medians of the rounds, with the spread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.broker_process import KwireBroker
 VERSION = 11
 IN_FLIGHT = 4
 RECORD_BYTES = 1000
-#: Batches in a request, and about how many bytes each has.
+#: The number of batches in a request, and the approximate size of each.
 SHAPES = ((1, 1 << 10), (1, 16 << 10), (6, 16 << 10), (1, 128 << 10))
 REQUESTS = {1 << 10: 4000, 16 << 10: 3000, 128 << 10: 1000}
 
@@ -69,7 +69,7 @@ class Client:
         return data
 
     def produce(self, batches: int, size: int, count: int) -> None:
-        """Send so many requests, and read their answers."""
+        """Send this many requests, and read their answers."""
         builder = BatchBuilder(producer_id=self.producer_id, producer_epoch=0, base_sequence=0)
         now_ms = int(time.time() * 1000)
         records = 0

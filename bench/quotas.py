@@ -43,22 +43,22 @@ from .log import make_batch
 
 LIMIT = 1_000_000
 VALUE = b"v" * 10_000
-#: Not the megabyte of librdkafka: with requests of a second of the quota, the rate moves in steps.
+#: Smaller than librdkafka's megabyte: if a request takes a second of the quota, the rate moves in steps.
 REQUEST_BYTES = 262_144
 WARM_UP_S = 15.0
-#: Of the requests of clients that wait exactly as they are told.
+#: The sizes of requests of clients that wait exactly as long as required.
 EXACT_BYTES = (65_536, 262_144)
 
 T = TypeVar("T")
 
-#: Produce requests of the series: after how many ms, and with about how many bytes.
+#: Produce requests of the series: the time in ms, and the approximate size in bytes.
 SERIES = [(90, 12_000)] * 12 + [(700, 30_000)] * 8 + [(2500, 60_000), (100, 1000), (9000, 90_000)]
 SERIES += [(400, 45_000)] * 6 + [(11_500, 2000), (100, 150_000)]
 SERIES_LIMIT = 20_000
 
 
 class Subject:
-    """A broker under measurement, and a connection that asks it for what it needs."""
+    """A broker under measurement, with a connection for administrative requests."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -69,7 +69,7 @@ class Subject:
         return WireClient(self.broker.host, self.broker.port, timeout_s)
 
     def call(self, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
-        """An answer on the connection of this object."""
+        """An answer on this object's connection."""
         answer = self.control.call(api, version, values)
         assert answer is not None, api
         return answer
@@ -86,7 +86,7 @@ class Subject:
             ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}
         )
         assert answer["entries"][0]["error_code"] == 0, answer
-        time.sleep(1.0)  # Apache Kafka takes it up when ZooKeeper tells it
+        time.sleep(1.0)  # Apache Kafka applies it after ZooKeeper's notification
 
     def create(self, name: str, **configs: str) -> None:
         """Create a topic of one partition, and wait until it has a leader."""
@@ -105,7 +105,7 @@ class Subject:
 
 
 def series(subject: Subject) -> list[dict[str, Any]]:
-    """Send the requests of the series, and note when each was answered, its size and its throttle time."""
+    """Send the requests of the series, and record when each was answered, its size and its throttle time."""
     rows = []
     for kind, key in (("produce", "producer_byte_rate"), ("fetch", "consumer_byte_rate")):
         subject.limit({"client-id": CLIENT_ID}, **{key: SERIES_LIMIT})
@@ -172,12 +172,12 @@ def fetch_request(topic: str, size: int) -> tuple[ApiKey, int, dict[str, Any]]:
 
 # 2. Bytes
 
-#: When bytes arrived, in seconds since the start, and how many.
+#: The arrival times of bytes, in seconds since the start, and their number.
 Arrivals = list[tuple[float, int]]
 
 
 class PerMinute(NamedTuple):
-    """MB a second in the minutes that begin within one."""
+    """MB per second in the minutes that begin within one minute."""
 
     least: float
     mean: float
@@ -185,7 +185,7 @@ class PerMinute(NamedTuple):
 
 
 def per_minute(arrivals: Arrivals, seconds: float) -> PerMinute:
-    """What arrived in each `seconds` that begin within `seconds` after the warm-up, in steps of a quarter of a second."""
+    """The arrivals in each `seconds` that begin within `seconds` after the warm-up, in steps of a quarter of a second."""
     times = [when for when, _ in arrivals]
     sums = [0, *itertools.accumulate(size for _, size in arrivals)]
     begins = [WARM_UP_S + step / 4 for step in range(int(seconds * 4) + 1)]
@@ -198,7 +198,7 @@ def per_minute(arrivals: Arrivals, seconds: float) -> PerMinute:
 
 
 def produced(subject: Subject, topic: str, client_id: str, seconds: float) -> Arrivals:
-    """Produce for some time; what was acknowledged."""
+    """Produce for some time; returns the acknowledged bytes."""
     began = time.monotonic()
     arrivals: Arrivals = []
 
@@ -228,7 +228,7 @@ def produced(subject: Subject, topic: str, client_id: str, seconds: float) -> Ar
 
 
 def consumed(subject: Subject, topic: str, client_id: str, seconds: float) -> Arrivals:
-    """Read a topic again and again for some time."""
+    """Read a topic repeatedly for some time."""
     consumer = Consumer(
         {
             "bootstrap.servers": subject.broker.bootstrap,
@@ -256,14 +256,14 @@ def consumed(subject: Subject, topic: str, client_id: str, seconds: float) -> Ar
 
 
 def together(*works: Callable[[], T]) -> list[T]:
-    """Run works in threads, and return what they return."""
+    """Run functions in threads, and return their results."""
     with ThreadPoolExecutor(len(works)) as pool:
         return [each.result() for each in [pool.submit(work) for work in works]]
 
 
 def rates(subject: Subject, seconds: float) -> dict[str, PerMinute]:
-    """MB a second of limited clients and of those beside them."""
-    # The client that is not limited would fill the disk.
+    """MB per second of limited clients and of the unlimited ones."""
+    # The unlimited client would fill the disk.
     subject.create("bytes", **{"retention.bytes": "1000000000", "segment.bytes": "200000000"})
     figures: dict[str, PerMinute] = {}
     for kind, key, work in (
@@ -271,7 +271,7 @@ def rates(subject: Subject, seconds: float) -> dict[str, PerMinute]:
         ("fetch", "consumer_byte_rate", consumed),
     ):
         subject.limit({"client-id": "limited"}, **{key: LIMIT})
-        time.sleep(4.0)  # what is too much of the topic is removed
+        time.sleep(4.0)  # wait until excess data of the topic is removed
         limited, free = together(
             *(
                 functools.partial(work, subject, "bytes", client_id, WARM_UP_S + 2 * seconds)
@@ -283,11 +283,11 @@ def rates(subject: Subject, seconds: float) -> dict[str, PerMinute]:
     return figures
 
 
-# 3. Clients that wait exactly as long as they are told
+# 3. Clients that wait exactly as long as required
 
 
 def exact(subject: Subject, seconds: float) -> dict[str, Any]:
-    """MB a second on the wire of clients that sleep as they are told, and for how many ms they waited after that."""
+    """MB per second on the wire of clients that sleep for the throttle time, and how many ms they waited after that."""
     subject.limit({"client-id": CLIENT_ID}, producer_byte_rate=LIMIT, consumer_byte_rate=LIMIT)
     figures: dict[str, Any] = {}
     for size in EXACT_BYTES:
@@ -318,7 +318,9 @@ def exact(subject: Subject, seconds: float) -> dict[str, Any]:
 def told(
     subject: Subject, kind: str, request: tuple[ApiKey, int, dict[str, Any]], seconds: float
 ) -> tuple[Arrivals, list[float]]:
-    """Send a request again and again; what was counted for the quota, and how late the answers came after a throttle time."""
+    """Send a request repeatedly; returns the bytes counted for the quota, and the delay of answers after a throttle
+    time.
+    """
     client = subject.connect()
     began = time.monotonic()
     arrivals: Arrivals = []
@@ -333,7 +335,7 @@ def told(
         throttle_ms = answer["throttle_time_ms"]
         if kind == "produce":
             arrivals.append((done - began, len(client.last.request)))
-        elif not throttle_ms:  # else it has no records
+        elif not throttle_ms:  # otherwise it has no records
             arrivals.append((done - began, len(client.last.response)))
         if throttle_ms:
             time.sleep(max(0.0, done + throttle_ms / 1000 - time.monotonic()))
@@ -345,7 +347,7 @@ def told(
 
 
 def mutations(subject: Subject, seconds: float) -> dict[str, float]:
-    """Partitions created a second by a client that goes on until it is refused, and waits as it is told."""
+    """Partitions created per second by a client that continues until it is refused, and waits as required."""
     subject.limit({"client-id": CLIENT_ID}, controller_mutation_rate=5.0)
     client, number, refused, waited_ms = subject.connect(), 0, 0, 0
     while not refused:  # the burst
@@ -366,7 +368,7 @@ def mutations(subject: Subject, seconds: float) -> dict[str, float]:
 
 
 def create_one(client: WireClient, name: str) -> tuple[int, int]:
-    """Create a topic of one partition; its error, and the throttle time."""
+    """Create a topic of one partition; returns its error and the throttle time."""
     topic = {
         "name": name,
         "num_partitions": 1,
@@ -384,7 +386,7 @@ def create_one(client: WireClient, name: str) -> tuple[int, int]:
 
 
 def connections(subject: Subject, seconds: float) -> dict[str, float]:
-    """Connections a second that get an answer, from clients that connect as fast as they can."""
+    """Answered connections per second, from clients that connect as fast as they can."""
     figures = {}
     settings = {"resource_type": 4, "resource_name": ""}
     for name, on, off in (
@@ -422,7 +424,7 @@ def connections(subject: Subject, seconds: float) -> dict[str, float]:
 
 
 def connect_for(subject: Subject, seconds: float) -> int:
-    """How many connections get an answer in some time, after the burst that the windows allow."""
+    """The number of answered connections in some time, after the burst that the windows allow."""
     begins = time.monotonic() + WARM_UP_S
     ends = begins + seconds
     answered = 0
@@ -438,7 +440,7 @@ def connect_for(subject: Subject, seconds: float) -> int:
 
 
 def differences(found: dict[str, list[dict[str, Any]]]) -> str:
-    """How far the throttle times of two series are apart."""
+    """The differences between the throttle times of two series."""
     one, other = found.values()
     apart = [
         abs(a["throttle_time_ms"] - b["throttle_time_ms"]) for a, b in zip(one, other, strict=True)

@@ -37,7 +37,7 @@ PARTITIONS_EACH = 2
 
 
 def load(what: str, broker: BrokerProcess, **options: object) -> dict[str, Any]:
-    """Run the load generator, and return what it says."""
+    """Run the load generator, and return its output."""
     words = [f"-{name}={value}" for name, value in options.items()]
     command = [str(go_program()), what, f"-brokers={broker.bootstrap}", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
@@ -46,7 +46,7 @@ def load(what: str, broker: BrokerProcess, **options: object) -> dict[str, Any]:
 
 
 def measure(broker: BrokerProcess, members: int, rounds: int) -> dict[str, Any]:
-    """Seconds of rebalances of a group of each protocol, and heartbeats that each member needed."""
+    """Seconds of rebalances of a group of each protocol, and the number of heartbeats of each member."""
     topic, partitions = f"read-by-{members}", members * PARTITIONS_EACH
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for made in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
@@ -71,7 +71,7 @@ def measure(broker: BrokerProcess, members: int, rounds: int) -> dict[str, Any]:
 
 
 def milliseconds(seconds: list[float]) -> str:
-    """The median, with the least and the most."""
+    """The median, minimum and maximum."""
     values = [f"{1000 * each:,.0f}" for each in (median(seconds), min(seconds), max(seconds))]
     return f"{values[0]} ({values[1]} to {values[2]})"
 

@@ -41,7 +41,7 @@ USER, PASSWORD, MECHANISM, ITERATIONS = "alice", "a-password", "SCRAM-SHA-256", 
 PREFIX = "bench-"
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 WARM_UP_GB = 1.0
-#: Bytes a second, and percent of the loop or of the threads.
+#: Bytes per second, and percent of the loop or of the threads.
 NEVER_REACHED = {"producer_byte_rate": 1e12, "consumer_byte_rate": 1e12, "request_percentage": 1e6}
 
 TOPIC, GROUP, LITERAL, PREFIXED, ALLOW = 2, 3, 3, 4, 3
@@ -73,7 +73,7 @@ class Target:
             self.ports["SASL_SSL"] = free_port()
             config = {
                 "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-                "super.users": "User:ANONYMOUS",  # who prepares the measurement, on the other listener
+                "super.users": "User:ANONYMOUS",  # prepares the measurement, on the other listener
                 "sasl.enabled.mechanisms": MECHANISM,
                 f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": f"{MODULE};",
                 "ssl.keystore.type": "PEM",
@@ -128,17 +128,17 @@ class Target:
         answer = client.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, request)
         assert answer is not None and answer["entries"][0]["error_code"] == 0, answer
         client.close()
-        time.sleep(2.0)  # Apache Kafka takes all of it up when ZooKeeper tells it
+        time.sleep(2.0)  # Apache Kafka applies all of it after ZooKeeper's notifications
 
     def client(self, batch: int) -> Client:
-        """A client of the listener that is measured."""
+        """A client of the measured listener."""
         kind, protocol = (SecuredClient, "SASL_SSL") if self.secured else (Client, "PLAINTEXT")
         client = kind(self.broker, protocol, self.ports[protocol], self.folder)
         client.batch = batch
         return client
 
     def measure(self, batch: int, gigabytes: float, *, keep: bool = True) -> None:
-        """Produce and consume so much through a separate topic, then delete the topic."""
+        """Produce and consume this much with a separate topic, then delete the topic."""
         records = int(gigabytes * 1e9 / RECORD_BYTES)
         topic = f"{PREFIX}{time.monotonic_ns()}"
         client = self.client(batch)
@@ -170,7 +170,7 @@ class Target:
 
 
 def throughput(targets: list[Target], rounds: int, gigabytes: float) -> None:
-    """CPU for each GB, and a table of it."""
+    """CPU for each GB, as a table."""
     for target in targets:
         target.measure(BATCHES[-1], WARM_UP_GB, keep=False)
         target.measure(BATCHES[0], WARM_UP_GB / 4, keep=False)
@@ -195,7 +195,7 @@ def throughput(targets: list[Target], rounds: int, gigabytes: float) -> None:
 
 
 def logins(targets: list[Target], context: ssl.SSLContext, count: int, rounds: int) -> None:
-    """CPU for each login, after as many that are not counted."""
+    """CPU for each login, after the same number of uncounted ones."""
     figures: dict[str, list[float]] = defaultdict(list)
     for number in range(rounds + 1):
         for target in targets:

@@ -89,7 +89,7 @@ def produce(broker: BrokerProcess, topic: Topic, batch_bytes: int) -> None:
 
 
 def wait_for_checkpoint(broker: BrokerProcess, topic: Topic) -> None:
-    """Return when the broker has written a checkpoint that says that all records are committed."""
+    """Return when the broker has written a checkpoint according to which all records are committed."""
     deadline = time.monotonic() + 60
     while True:
         logs = find_logs([str(broker.log_dir)], lambda name: name == topic.name)
@@ -111,7 +111,7 @@ def load(spark: SparkSession, source: str, broker: BrokerProcess, topic: str) ->
 
 
 def read_all(spark: SparkSession, source: str, broker: BrokerProcess, topic: Topic) -> None:
-    """Produce every row, and use none."""
+    """Produce every row, without using any."""
     load(spark, source, broker, topic.name).write.format("noop").mode("overwrite").save()
 
 
@@ -134,7 +134,7 @@ READS: dict[str, Read] = {"key, value, offset": read_all, "counts": count}
 def measure(
     spark: SparkSession, broker: BrokerProcess, topic: Topic, rounds: int
 ) -> dict[tuple[str, str], list[Measured]]:
-    """(what is read, source) -> a figure for each round; sources take turns."""
+    """(data, source) -> a figure for each round; sources take turns."""
     found: dict[tuple[str, str], list[Measured]] = {}
     for _ in range(rounds):
         for what, read in READS.items():

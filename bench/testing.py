@@ -43,14 +43,14 @@ JOIN = "first group join: from subscribing to the first record"
 JOIN_AGAIN = "group join, later ones"
 TESTS = "100 tests with a topic each: all of `pytest`"
 ROWS = (FIRST, READY, CPU, STOPPED, CHILD, JOIN, JOIN_AGAIN, TESTS)
-#: The most that a namespace may take, by median. Unit: seconds.
+#: The maximum median time of a namespace. Unit: seconds.
 GOAL = 0.005
 
 PAGE = REPOSITORY / "docs" / "testing.md"
 BEGIN = "<!-- Written by `make bench BENCH=testing ARGS=--write`. -->"
 END = "<!-- End of what is written. -->"
 
-#: The tests: a topic, a record there, and back. Each gets the address of its broker by the fixture `address`.
+#: The tests: a topic, a record to it and back. The fixture `address` is the address of the test's broker.
 TEST_FILE = """
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -128,7 +128,7 @@ def mock_address() -> tuple[Producer, str]:
 
 
 class Subject(ABC):
-    """A kind of broker and its figures: seconds for each row, one a time that it was measured."""
+    """A kind of broker and its figures: seconds for each row, one for each measurement."""
 
     name: str
 
@@ -136,15 +136,15 @@ class Subject(ABC):
         self.figures: dict[str, list[float]] = {row: [] for row in ROWS}
 
     def add(self, row: str, began: float) -> None:
-        """Note what has passed since."""
+        """Record the time since the start."""
         self.figures[row].append(time.perf_counter() - began)
 
     @abstractmethod
     def measure(self, times: int) -> None:
-        """One round, with `times` repetitions of what is short."""
+        """One round, with `times` repetitions of short work."""
 
     def joins(self, address: str, times: int) -> None:
-        """Groups on a broker that has had none."""
+        """Groups on a broker that has not had any."""
         producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
         if self.name != MOCK:
             admin = AdminClient({"bootstrap.servers": address})
@@ -173,12 +173,12 @@ class Subject(ABC):
             consumer.close()
 
     def tests(self) -> None:
-        """100 tests, each with a topic of its own, in a run of pytest."""
+        """100 tests, each with its own topic, in a run of pytest."""
         self.figures[TESTS].append(run_tests(f"import pytest\n{FIXTURES[self.name]}{TEST_FILE}"))
 
 
 def run_tests(text: str) -> float:
-    """Run a file of tests, and return the seconds that it took. Errors: RuntimeError if a test failed."""
+    """Run a file of tests, and return the duration in seconds. Errors: RuntimeError if a test failed."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_it.py").write_text(text)
         began = time.perf_counter()
@@ -208,7 +208,7 @@ def run_tests(text: str) -> float:
 
 
 class Kwire(Subject):
-    """Brokers in process, but for the row that says otherwise."""
+    """Brokers in this process, except for the row that says otherwise."""
 
     name = KWIRE
 
@@ -240,7 +240,7 @@ class Kwire(Subject):
 
 
 class Kafka(Subject):
-    """A process."""
+    """A separate process."""
 
     name = KAFKA
 
@@ -257,7 +257,7 @@ class Kafka(Subject):
 
 
 class Mock(Subject):
-    """Mocks in the process."""
+    """Mocks in this process."""
 
     name = MOCK
 
@@ -276,7 +276,7 @@ class Mock(Subject):
 
 
 def said(values: Sequence[float]) -> str:
-    """Median and range, in the unit that fits."""
+    """Median and range, in a suitable unit."""
     if not values:
         return ""
     unit, factor, digits = ("s", 1.0, 1) if median(values) >= 1 else ("ms", 1000.0, 0)

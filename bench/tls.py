@@ -33,7 +33,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL")
 
 
 class TwoListeners(KwireBroker):
-    """kwire with the listeners that the settings name, the plain one first."""
+    """kwire with the listeners in its settings, the plain one first."""
 
     def command(self) -> list[str]:
         """The command line without --listen."""
@@ -59,7 +59,7 @@ class Client:
         self.file = write_properties(folder / f"{protocol}-{port}.properties", self.properties)
 
     def login(self) -> dict[str, str]:
-        """The properties by which it logs in: none."""
+        """The properties for its login: none."""
         return {}
 
     def produce(self, topic: str, records: int) -> None:
@@ -161,7 +161,7 @@ def main() -> None:
             broker.start()
             brokers[name] = broker, ports
         try:
-            for number in range(options.rounds + 1):  # the first one warms up
+            for number in range(options.rounds + 1):  # the first round warms up
                 for name, (broker, ports) in brokers.items():
                     for protocol in PROTOCOLS:
                         client = kind(broker, protocol, ports[protocol], folder)

@@ -32,13 +32,13 @@ from tests.support.wire_client import WireClient
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROOMS = tuple(f"{REPOSITORY / room}/" for room in ("kwire", "server"))
-#: Time for what the previous request has started: followers, the controller, the coordinator's log.
+#: Time for work that the previous request has started: followers, the controller, the coordinator's log.
 SETTLE_S = 0.3
 REQUESTS = ("Produce", "Fetch", "JoinGroup", "CreateTopics", "follower's fetch")
 
 
 class Walk:
-    """The calls made while it was recording."""
+    """The recorded calls."""
 
     def __init__(self) -> None:
         self.recording = False
@@ -54,7 +54,7 @@ class Walk:
         if not name.startswith(ROOMS):
             return
         caller = frame.f_back
-        # What called it through the standard library (a callback of the loop, a dataclass) counts as a new entry.
+        # A caller through the standard library (a callback of the loop, a dataclass) counts as a new entry.
         if caller is None or caller.f_code.co_filename != name:
             entry = (name.removeprefix(f"{REPOSITORY}/"), frame.f_code.co_qualname)
             if not self.entries or self.entries[-1] != entry:
@@ -96,7 +96,7 @@ class Brokers(threading.Thread):
                         "offsets.topic.num.partitions": "1",
                         "offsets.topic.replication.factor": "1",
                         "group.initial.rebalance.delay.ms": "0",
-                        # Nothing may run by itself while a request is recorded.
+                        # Nothing may run on its own while a request is recorded.
                         "replica.fetch.wait.max.ms": "10000",
                         "replica.lag.time.max.ms": "600000",
                         "zookeeper.session.timeout.ms": "60000",
@@ -219,7 +219,7 @@ class Requests:
 
 
 def walk_requests(which: tuple[str, ...]) -> dict[str, Walk]:
-    """Record one request of each kind that is asked for."""
+    """Record one request of each requested kind."""
     walks: dict[str, Walk] = {}
     walk = Walk()
     with tempfile.TemporaryDirectory() as name, zookeeper(Path(name, "zookeeper")) as address:

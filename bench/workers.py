@@ -59,13 +59,13 @@ class Workers(Subject):
         host, first = self.broker.host, self.broker.port
         begin = time.monotonic()
         self.broker.start(timeout_s)
-        self.broker.host, self.broker.port = host, first  # the ready line names all of them
+        self.broker.host, self.broker.port = host, first  # the ready line lists all of them
         metadata_answer(host, first, timeout_s)
         self.is_running = True
         return time.monotonic() - begin
 
     def ask(self, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
-        """Send one request, to the controller if only that answers it."""
+        """Send one request; to the controller, if only that answers it."""
         if api not in (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS):
             return super().ask(api, version, values)
         number = super().ask(ApiKey.METADATA, 1, {"topics": []})["controller_id"]
@@ -79,7 +79,7 @@ class Workers(Subject):
             self.broker.port -= number
 
     def _end_rows(self, names: list[str], partitions: int) -> list[dict[str, Any]]:
-        """From each partition's leader, or the last answer if none leads it."""
+        """Rows from each partition's leader, or the last answer without a leader."""
         rows: dict[int, dict[str, Any]] = {}
         for number in range(self.count):
             found = self._asked_of(
@@ -92,7 +92,7 @@ class Workers(Subject):
 
 
 def row_of_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
+    """The first of several consecutive free ports."""
     while True:
         first = free_port()
         try:

@@ -1,1 +1,1 @@
-"""What an honest client feels while another one attacks the broker with legal requests."""
+"""Measures an honest client's experience while another client attacks the broker with valid requests."""

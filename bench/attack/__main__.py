@@ -70,14 +70,14 @@ class Honest:
         )
 
     def stop(self) -> tuple[list[tuple[str, float, float, float]], list[str]]:
-        """Its requests (name, when, wall and CPU seconds), and what failed."""
+        """Its requests (name, when, wall and CPU seconds), and its failures."""
         out, _ = self.process.communicate("", timeout=300)
         said = json.loads(out)
         return said["times"], said["errors"]
 
 
 def felt(honest: Honest, began: float) -> Result:
-    """What one honest client felt since the attack began."""
+    """The experience of one honest client since the attack began."""
     times, errors = honest.stop()
     since = [row for row in times if row[1] + row[2] >= began]
     walls = sorted(row[2] for row in since)
@@ -99,7 +99,7 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 
 def measure(row: Row, target: Target) -> Result:
-    """One attack on a broker that runs."""
+    """One attack on a running broker."""
     if row.arrange is not None:
         wire = Wire(target.port)
         row.arrange(wire)
@@ -107,7 +107,7 @@ def measure(row: Row, target: Target) -> Result:
     honest = [Honest(target)]
     if row.also is not None:
         honest.append(Honest(target, row.also[0], str(row.also[1])))
-    time.sleep(BEFORE_S)  # the bystanders settle; what they felt so far does not count
+    time.sleep(BEFORE_S)  # the bystanders settle; their times so far do not count
     memory = MemoryWatch(target)
     if isinstance(target, MeteredKwire):
         target.clear_turn()
@@ -136,7 +136,7 @@ def measure(row: Row, target: Target) -> Result:
 
 @contextmanager
 def staged(stage: str, directory: Path, options: argparse.Namespace) -> Iterator[Target]:
-    """A broker with what a stage needs, running."""
+    """A running broker with the data of a stage."""
     root = None if options.kafka else Path(options.root).resolve()
     target = make_target(directory / stage, root, options.python)
     target.start(120.0)
@@ -153,7 +153,7 @@ def staged(stage: str, directory: Path, options: argparse.Namespace) -> Iterator
 
 
 def run(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[Result]:
-    """Measure rows; one of kwire has a broker of its own each, with a copy of the stage's data."""
+    """Measure rows; for kwire, each row has its own broker, with a copy of the stage's data."""
     with tempfile.TemporaryDirectory(prefix="kwire-attack-") as name:
         directory = Path(name)
         for stage in dict.fromkeys(row.stage for row in rows):
@@ -213,7 +213,7 @@ def report(results: Sequence[Result]) -> None:
 
 
 def compare(paths: Sequence[str]) -> None:
-    """Print the figures of several runs beside one another; a later file adds to an earlier one of its name."""
+    """Print the figures of several runs next to each other; a later file with the same name adds to an earlier one."""
     runs: dict[str, dict[str, Result]] = {}
     for path in paths:
         data = json.loads(Path(path).read_text())
@@ -266,7 +266,7 @@ def side_by_side(
 
 
 def is_named(name: str, part: str) -> bool:
-    """Whether a row is meant: by its name, or by a part of names if that is no row's name."""
+    """Whether a row is selected by its name, or by a part of its name if no row has that name."""
     return part == name or (part in name and all(row.name != part for row in ROWS))
 
 

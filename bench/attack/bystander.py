@@ -1,10 +1,10 @@
-"""An honest client in a process of its own: produces with acks=all, fetches, asks for metadata.
+"""An honest client in a separate process: produces with acks=all, fetches, requests metadata.
 
     python -m bench.attack.bystander PORT PID [TOPIC BATCH_BYTES]
 
-One request follows the other, 2 ms after the answer, until standard input closes; then a line of JSON says
-how long each took and how much CPU the broker's main thread used meanwhile. With a topic and a size it only
-produces batches of that size there.
+Each request follows 2 ms after the previous answer, until standard input closes. Then a line of JSON gives the
+duration of each request, and the CPU time of the broker's main thread in that time. With a topic and a size, the
+client only produces batches of that size to the topic.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Bystander:
         self.errors: list[str] = []
 
     def ask(self, name: str, api: ApiKey, version: int, body: bytes) -> None:
-        """Send one request and note what it took."""
+        """Send one request and record its cost."""
         cpu = main_thread_cpu_s(self.pid)
         began = time.monotonic()
         try:

@@ -1,4 +1,4 @@
-"""A broker with a listener for each kind of login, and clients that log in there in any way they like."""
+"""A broker with a listener for each kind of login, and clients that log in there in arbitrary ways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .wire import Wire, body_of
 SCRAM = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 MODULE = "org.apache.kafka.common.security.{}LoginModule required"
 MAPPING = r"RULE:^CN=([a-z]+)$/$1/,RULE:^.*$/nobody/"
-#: What nobody may find anywhere: passwords, keys and what encrypts them.
+#: Secrets that must not appear anywhere: passwords, keys and the secret that encrypts them.
 SECRETS = {
     "alice": "alice-secret-Zq81",
     "mallory": "mallory-secret-Zq82",
@@ -36,9 +36,9 @@ LOGIN_LISTENERS = ("tls", "sasl")
 
 
 class Ports(NamedTuple):
-    """Where each kind of client is let in."""
+    """The port for each kind of client."""
 
-    admin: int  # without login; a super user, for what the attacks need
+    admin: int  # without login; a super user, for the needs of the attacks
     tls: int  # SASL_SSL
     sasl: int  # SASL_PLAINTEXT
     mutual: int  # SSL with client certificates
@@ -87,7 +87,7 @@ class Secured(BrokerProcess):
         }
 
     def admin(self) -> Door:
-        """A connection of the super user, which is closed with the broker."""
+        """A connection of the super user, closed together with the broker."""
         door = Door(self.ports.admin)
         self._doors.append(door)
         return door
@@ -98,7 +98,7 @@ class Secured(BrokerProcess):
         return super().stop()
 
     def prepare(self) -> None:
-        """Make the users, and a topic that is alice's alone."""
+        """Create the users, and a topic that only alice may use."""
         admin = self.admin()
         for who in ("alice", "mallory"):
             assert add_users(admin, {who: SECRETS[who]}) == [0]
@@ -121,7 +121,7 @@ class Secured(BrokerProcess):
 
 
 class SecuredKwire(Secured, KwireBroker):
-    """kwire, whose settings are in a file, since everyone can see a command line."""
+    """kwire, with its settings in a file, because command lines are visible to everyone."""
 
     def __init__(self, directory: Path, *, level: str = "INFO", **config: str) -> None:
         common = self.open_doors(directory)
@@ -167,7 +167,7 @@ class SecuredKafka(Secured, Kafka39Broker):
         return {name: escaped(value) for name, value in super().properties().items()}
 
     def _taken_up(self) -> None:
-        time.sleep(2.0)  # ZooKeeper tells it
+        time.sleep(2.0)  # after ZooKeeper's notification
 
 
 def escaped(value: str) -> str:
@@ -209,7 +209,7 @@ def add_users(admin: Wire, passwords: dict[str, str], iterations: int = 4096) ->
 
 
 class Door(Wire):
-    """One connection, with TLS or without, that may log in. Errors: OSError (also of TLS)."""
+    """One connection, with or without TLS, that can log in. Errors: OSError (also of TLS)."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None, timeout_s: float = 30.0):
         super().__init__(port, timeout_s)
@@ -228,7 +228,7 @@ class Door(Wire):
             self.socket.close()
 
     def raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self.socket.sendall(data)
 
     def handshake(self, mechanism: str, version: int = 1) -> int:
@@ -237,7 +237,7 @@ class Door(Wire):
         return code
 
     def token(self, data: bytes) -> dict[str, Any]:
-        """The answer to one SaslAuthenticate."""
+        """The answer to one SaslAuthenticate request."""
         return self.call(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=data)
 
     def log_in(self, client: Any, mechanism: str) -> int:
@@ -272,7 +272,7 @@ class Door(Wire):
             return not isinstance(error, TimeoutError)
 
     def may_read(self, topic: str = TOPIC) -> bool:
-        """Whether the topic's data can be read or written, or the topic be seen."""
+        """Whether the topic's data can be read or written, or the topic is visible."""
         rows = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]
         body = body_of(
             ApiKey.FETCH,
@@ -289,7 +289,7 @@ class Door(Wire):
 
 
 def trusting(authority: Authority, own: Path | None = None) -> ssl.SSLContext:
-    """A client's context; with a certificate of its own if there is a file of one."""
+    """A client's context; with a certificate if there is a file of one."""
     context = ssl.create_default_context(cadata=authority.pem)
     if own is not None:
         context.load_cert_chain(own)
@@ -297,7 +297,7 @@ def trusting(authority: Authority, own: Path | None = None) -> ssl.SSLContext:
 
 
 def client_hello() -> bytes:
-    """What a client of TLS 1.3 sends first."""
+    """The first message of a TLS 1.3 client."""
     context = ssl.create_default_context()
     out = ssl.MemoryBIO()
     tls = context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
@@ -307,7 +307,7 @@ def client_hello() -> bytes:
 
 
 def http(port: int, data: bytes, timeout_s: float = 5.0) -> bytes:
-    """What the HTTP listener answers to these bytes."""
+    """The answer of the HTTP listener to these bytes."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.sendall(data)
         got = b""

@@ -52,7 +52,7 @@ Flood = Callable[[Secured, threading.Event], int]
 
 
 def in_threads(once: Callable[[], int], ended: threading.Event, number: int = THREADS) -> int:
-    """Repeat something in threads until the end; return the sum."""
+    """Repeat a function in threads until the end; return the sum."""
     totals = [0] * number
 
     def repeat(index: int) -> None:
@@ -78,13 +78,13 @@ def connected(port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def many(port: int, number: int = SLOW) -> Iterator[list[socket.socket]]:
-    """Connections that are open at once."""
+    """Many connections that are open at the same time."""
     opened = []
     for count in range(number):
         opened.append(connected(port))
         if (
             not count % 25
-        ):  # no more than the kernel keeps for the broker; a lost SYN takes a second
+        ):  # no more than the kernel queues for the broker; a lost SYN takes a second
             time.sleep(0.03)
     try:
         yield opened
@@ -101,7 +101,7 @@ def drip(port: int, data: bytes, ended: threading.Event) -> int:
             for index, each in enumerate(opened):
                 try:
                     each.send(bytes([byte]))
-                except OSError:  # closed by the broker: come again
+                except OSError:  # closed by the broker; connect again
                     each.close()
                     opened[index] = connected(port)
             if ended.wait(max(0.0, 1 - (time.monotonic() - began))):
@@ -114,7 +114,7 @@ def slow_handshakes(broker: Secured, ended: threading.Event) -> int:
 
 
 def half_handshakes(broker: Secured, ended: threading.Event) -> int:
-    """1,000 connections that send a ClientHello and go no further."""
+    """1,000 connections that send a ClientHello and then stop."""
     hello = client_hello()
     with many(broker.ports.tls) as opened:
         for each in opened:
@@ -137,7 +137,7 @@ def handshake_flood(broker: Secured, ended: threading.Event) -> int:
 
 
 def slow_logins(broker: Secured, ended: threading.Event) -> int:
-    """As slow_handshakes, without TLS, in a frame of the largest size that is allowed before the login."""
+    """Like slow_handshakes, without TLS, in a frame of the largest size that is allowed before the login."""
     return drip(broker.ports.sasl, b"\0\7\xff\xff" + bytes(100), ended)
 
 
@@ -192,7 +192,7 @@ def tls_to_plain(broker: Secured, ended: threading.Event) -> int:
 
 
 def guesses(mechanism: str, user: str, rate: int) -> Flood:
-    """Logins that fail, so many a second, or as many as one process can try (0)."""
+    """Failing logins, at a rate per second, or as fast as one process can (0)."""
 
     def flood(broker: Secured, ended: threading.Event) -> int:
         process = subprocess.Popen(
@@ -209,7 +209,7 @@ def guesses(mechanism: str, user: str, rate: int) -> Flood:
 
 
 def client_ids(broker: Secured, ended: threading.Event) -> int:
-    """A client with a quota that takes a new client id for each request."""
+    """A client with a quota that uses a new client id for each request."""
     admin = broker.admin()
     row = {"entity": [{"entity_type": "client-id", "entity_name": None}],
            "ops": [{"key": "request_percentage", "value": 50.0, "remove": False},
@@ -271,7 +271,7 @@ def tiny_records(broker: Secured, ended: threading.Event) -> int:
 
 
 def long_names(broker: Secured, ended: threading.Event) -> int:
-    """Requests without a permission, each about a group whose name is as long as a name can be."""
+    """Requests without a permission, each about a group whose name has the maximum length."""
     numbers = iter(range(10**9))
 
     def once() -> int:
@@ -291,7 +291,7 @@ def long_names(broker: Secured, ended: threading.Event) -> int:
 
 
 def slow_http(broker: Secured, ended: threading.Event) -> int:
-    """Slow clients of /metrics: the listener keeps 32, so the others come again at once."""
+    """Slow clients of /metrics: the listener keeps 32, so the others reconnect immediately."""
     port = broker.ports.http
     data = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 100
 
@@ -300,7 +300,7 @@ def slow_http(broker: Secured, ended: threading.Event) -> int:
             opened = [stack.enter_context(connected(port)) for _ in range(25)]
             for byte in data[:5]:
                 for each in opened:
-                    with contextlib.suppress(OSError):  # it had to make room for another
+                    with contextlib.suppress(OSError):  # closed to make room for another
                         each.send(bytes([byte]))
                 ended.wait(0.2)
         return 25
@@ -308,14 +308,14 @@ def slow_http(broker: Secured, ended: threading.Event) -> int:
     return in_threads(once, ended, 4)
 
 
-# Groups of the newer protocols. mallory has groups and a topic of his own.
+# Groups of the newer protocols. mallory has his own groups and topic.
 
 SWAMP, GROUPS, HONEST_GROUP = "swamp", "mallorys-", "alices-shares"
 GROUP_RESOURCE, TOPIC_RESOURCE, PREFIXED = 3, 2, 4
 
 
 def prepare_shares(broker: Secured) -> None:
-    """Let alice have a share group, and mallory groups and a topic with some records."""
+    """Create a share group for alice, and for mallory groups and a topic with some records."""
     admin = broker.admin()
     create(admin, topic(SWAMP))
     for who, kind, name in (
@@ -346,7 +346,7 @@ def nothing(broker: Secured, ended: threading.Event) -> int:
 
 
 def repeated(requests: Callable[[int], list[tuple[ApiKey, int, dict[str, Any]]]]) -> Flood:
-    """mallory's requests on 8 connections, made of a number that counts up."""
+    """mallory's requests on 8 connections, made from an increasing number."""
 
     def flood(broker: Secured, ended: threading.Event) -> int:
         numbers = iter(range(10**9))
@@ -408,7 +408,7 @@ def swamp_id(broker: Secured) -> bytes:
 
 
 def with_state(broker: Secured) -> bytes:
-    """Let the group `own` have a state in the topic, whose id is returned."""
+    """Give the group `own` a state in the topic; returns the topic's id."""
     topic_id = swamp_id(broker)
     with Door(broker.ports.sasl) as door:
         door.plain("mallory", SECRETS["mallory"])
@@ -447,7 +447,7 @@ def share_unloadable(broker: Secured, ended: threading.Event) -> int:
 
 
 def share_releases(broker: Secured, ended: threading.Event) -> int:
-    """A member that acquires 500 records, releases every other one and renews the locks of the rest."""
+    """A member that acquires 500 records, releases every second one and renews the locks of the rest."""
     topic_id = with_state(broker)
     batch = {"first_offset": 0, "last_offset": 499, "acknowledge_types": [2, 4] * 250}
     rows = [{"partition_index": 0, "acknowledgement_batches": [batch]}]
@@ -528,17 +528,17 @@ ROWS: dict[str, tuple[str, Flood]] = {
 }  # fmt: skip
 
 
-#: In these, the honest client is a member of a share group, too, and `nothing` is the same without an attack.
+#: In these, the honest client is also a member of a share group, and `nothing` is the same without an attack.
 SHARING = frozenset(
     ("nothing", *(name for name, (_, flood) in ROWS.items() if flood in SHARE_FLOODS))
 )
 
-#: The honest client before each attack: Java becomes faster for a while.
+#: How long the honest client runs before each attack: Java becomes faster for some time.
 WARM_UP_S = {"kwire": 3.0, "Apache Kafka": 20.0}
 
 
 def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
-    """Run one row on a broker that has just been started."""
+    """Run one row on a newly started broker."""
     text, flood = ROWS[name]
     broker.prepare()
     shares = name in SHARING
@@ -557,11 +557,11 @@ def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
     began = time.monotonic()
     timer.start()
     tried = flood(broker, ended)
-    until = min(time.monotonic(), began + seconds)  # some attacks wait for what is left
+    until = min(time.monotonic(), began + seconds)  # some attacks wait for remaining work
     cpu = cpu_seconds(broker.pid) - cpu
     try:
         said = json.loads(guest.communicate("", timeout=30)[0])
-    except (subprocess.TimeoutExpired, json.JSONDecodeError):  # nobody answers it any more
+    except (subprocess.TimeoutExpired, json.JSONDecodeError):  # no answers any more
         guest.kill()
         said = {"times": [], "errors": ["the client has ended, or waits in vain"]}
     before, peak, _ = memory.stop()
@@ -594,7 +594,7 @@ def is_alive(broker: Secured) -> bool:
 
 
 def times(all_times: list[list[Any]], what: str, began: float, until: float) -> dict[str, Any]:
-    """Count, median, 99 of 100 and worst in ms of what was begun during the attack."""
+    """Count, median, 99th percentile and maximum in ms of the requests started during the attack."""
     found = sorted(
         took * 1000 for name, start, took in all_times if name == what and began <= start < until
     )

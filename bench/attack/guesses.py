@@ -1,4 +1,4 @@
-"""Somebody who guesses passwords, in a process of their own.
+"""A client that guesses passwords, in a separate process.
 
     python -m bench.attack.guesses PORT MECHANISM USER RATE
 
@@ -24,7 +24,7 @@ from kwire.errors import ErrorCode
 from .wire import body_of, frame
 
 AT_ONCE = 4000
-#: Connections opened in one go, so that the others are not kept waiting.
+#: Connections opened at once, so that the others are not delayed.
 IN_ONE_GO = 20
 ANSWER_S = 5.0
 REFUSED = "refused"
@@ -36,7 +36,7 @@ def request(api: ApiKey, **values: object) -> bytes:
 
 
 class Exchange:
-    """What is sent in each login. Shape: `hello` is SaslHandshake and the first token, in one piece."""
+    """The messages of each login. Shape: `hello` is SaslHandshake and the first token, in one piece."""
 
     def __init__(self, mechanism: str, user: str) -> None:
         token = f"n,,n={user},r=x" if mechanism.startswith("SCRAM") else f"\0{user}\0wrong"
@@ -51,7 +51,7 @@ class Exchange:
 
 
 class Guess:
-    """One login. Shape: `outcome` is empty until the broker has answered for the last time, or closed."""
+    """One login. Shape: `outcome` is empty until the broker has sent its last answer, or closed."""
 
     def __init__(self, port: int, exchange: Exchange) -> None:
         self.began = time.monotonic()
@@ -59,7 +59,7 @@ class Guess:
         self.outcome = ""
         self.socket = socket.socket()
         self.socket.setblocking(False)
-        # No TIME_WAIT: it would keep the ports.
+        # No TIME_WAIT, which would keep the ports.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.socket.connect_ex(("127.0.0.1", port))
         self._answers = 0
@@ -69,7 +69,7 @@ class Guess:
         self.socket.send(self.exchange.hello)
 
     def receive(self) -> bool:
-        """Take what has come; return whether the broker has closed the connection."""
+        """Receive available data; return whether the broker has closed the connection."""
         data = self.socket.recv(4096)
         if not data:
             self.outcome = self.outcome or "closed"
@@ -95,7 +95,7 @@ class Guess:
 
 
 class Guesser:
-    """All logins that are in progress."""
+    """All logins in progress."""
 
     def __init__(self, port: int, exchange: Exchange, rate: float) -> None:
         self.port, self.exchange, self.rate = port, exchange, rate
@@ -106,7 +106,7 @@ class Guesser:
         self.poll = select.epoll()
 
     def run(self) -> float:
-        """Guess until standard input closes; return how many seconds that took."""
+        """Guess until standard input closes; return the duration in seconds."""
         stop = sys.stdin.fileno()
         self.poll.register(stop, select.EPOLLIN)
         began = time.monotonic()
@@ -148,7 +148,7 @@ class Guesser:
         guess.socket.close()
 
     def _finish(self) -> None:
-        """Begin no more, and wait until the broker has answered what was begun."""
+        """Start no more logins, and wait until the broker has answered the started ones."""
         self.poll.unregister(sys.stdin.fileno())
         until = time.monotonic() + ANSWER_S
         while self.open and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""An honest client of a secured broker, in a process of its own.
+"""An honest client of a secured broker, in a separate process.
 
     python -m bench.attack.guest PORT CA USER PASSWORD TOPIC [GROUP]
 
@@ -45,7 +45,7 @@ class Guest:
         builder = BatchBuilder()
         builder.append(int(time.time() * 1000), b"key", os.urandom(1000))
         self.batch = builder.build()
-        #: "request", "login" or "share", when it began, seconds it took.
+        #: "request", "login" or "share", its start, and its duration in seconds.
         self.times: list[tuple[str, float, float]] = []
         self.errors: list[str] = []
         self.door = self.come_in()
@@ -107,7 +107,7 @@ class Guest:
             time.sleep(0.1)
 
     def share(self) -> None:
-        """Fetch what was produced, and acknowledge what was fetched before."""
+        """Fetch what was produced, and acknowledge the records fetched before."""
         assert self.sharing is not None
         began = time.monotonic()
         rows = [{"partition_index": 0, "acknowledgement_batches": self.acquired}]

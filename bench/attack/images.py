@@ -32,7 +32,7 @@ SETTINGS = {"zookeeper.session.timeout.ms": "6000", "auto.leader.rebalance.enabl
 
 
 def led(broker: MeteredKwire, topics: int) -> int:
-    """How many partitions of the topics have a leader, as a broker tells."""
+    """The number of partitions that have a leader, according to a broker."""
     wire = Wire(broker.port, WAIT_S)
     try:
         rows = wire.call(ApiKey.METADATA, 7, topics=None)["topics"]
@@ -48,7 +48,7 @@ def led(broker: MeteredKwire, topics: int) -> int:
 
 
 def wait_until(true: Callable[[], bool], what: str) -> None:
-    """Ask now and then. Errors: TimeoutError."""
+    """Check repeatedly. Errors: TimeoutError."""
     deadline = time.monotonic() + WAIT_S
     while not true():
         if time.monotonic() > deadline:
@@ -57,7 +57,7 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 
 class Pair:
-    """The two brokers, the first of which starts first and so is the controller."""
+    """The two brokers; the first one starts first and therefore is the controller."""
 
     def __init__(self, brokers: tuple[MeteredKwire, MeteredKwire], topics: int) -> None:
         self.brokers = brokers
@@ -65,12 +65,12 @@ class Pair:
         self.partitions = topics * PARTITIONS
 
     def measure(self, what: str, change: Callable[[], object]) -> None:
-        """Print the longest turns until the brokers that run know of every partition what they should."""
+        """Print the longest turns until the running brokers have the expected state of every partition."""
         for broker in self.brokers:
             broker.clear_turn()
         began = time.monotonic()
         change()
-        # What is under way ends: requests between the brokers, logs that are created.
+        # Wait for work in progress: requests between the brokers, logs being created.
         time.sleep(5.0)
         turns = [f"{broker.longest_turn_s():.3f}" for broker in self.brokers]
         print(f"| {what} | {' | '.join(turns)} | {time.monotonic() - began:.0f} |", flush=True)

@@ -24,7 +24,7 @@ USERS = 100
 
 
 def one(door: Door, mechanism: str, user: str) -> list[int]:
-    """How long each answer to the tokens of one login took, in ns."""
+    """The duration of each answer to the tokens of one login, in ns."""
     door.handshake(mechanism)
     if mechanism == "PLAIN":
         return [timed(door, PlainClient(user, "wrong").start())[0]]
@@ -34,14 +34,14 @@ def one(door: Door, mechanism: str, user: str) -> list[int]:
 
 
 def timed(door: Door, token: bytes) -> tuple[int, bytes]:
-    """How long the answer to a token took, in ns, and its token."""
+    """The duration of the answer to a token, in ns, and the answer's token."""
     began = time.perf_counter_ns()
     answer = door.token(token)
     return time.perf_counter_ns() - began, bytes(answer["auth_bytes"])
 
 
 def longer(known: Sequence[int], unknown: Sequence[int]) -> float:
-    """How often a value of the first is above one of the second (the Mann-Whitney statistic)."""
+    """The fraction of pairs in which the first value is larger than the second (the Mann-Whitney statistic)."""
     merged = sorted([(value, 0) for value in known] + [(value, 1) for value in unknown])
     ranks = sum(rank for rank, (_, which) in enumerate(merged, 1) if not which)
     return (ranks - len(known) * (len(known) + 1) / 2) / (len(known) * len(unknown))

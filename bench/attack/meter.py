@@ -1,9 +1,9 @@
-"""Runs `kwire serve` of any checkout and notes its longest turn of the event loop. Standard library only.
+"""Runs `kwire serve` of any checkout and records its longest turn of the event loop. Standard library only.
 
     PYTHON meter.py ROOT FILE serve ...
 
 FILE is one native double that the caller may clear: the CPU seconds of the longest turn so far. A turn is
-one round of the loop; waiting for events costs no CPU. The loop is asyncio's: uvloop tells nobody where its turns end.
+one round of the loop; waiting for events costs no CPU. The loop is asyncio's: uvloop does not report where its turns end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TURN = struct.Struct("d")
 
 
 def measure(path: str) -> None:
-    """Have every turn of every loop of this process measured."""
+    """Measure every turn of every loop of this process."""
     with open(path, "r+b") as file:
         shared = mmap.mmap(file.fileno(), TURN.size)
     loop = base_events.BaseEventLoop

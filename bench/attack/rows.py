@@ -1,7 +1,7 @@
 """The attacks: each is a request, or a flood of requests, that the protocol allows.
 
-A row's function gets a Scene, attacks, and returns in a few words what came of it. It may take as long as
-the broker needs; what a bystander felt meanwhile is measured elsewhere.
+A row's function gets a Scene, attacks, and returns a short text about the result. It may take as long as the broker
+needs; the experience of bystanders is measured elsewhere.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from . import stages
 from .smallest import smallest_request
 from .wire import Wire, body_of, frame
 
-#: How long an attack may take before the next is tried.
+#: The maximum time of an attack before the next one.
 LIMIT_S = 180.0
 NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + 1_000_000
 
-#: What one batch inflates to: just below 100 MiB, the most that kwire takes.
+#: The decompressed size of a batch: just below 100 MiB, the maximum that kwire accepts.
 BOMB_BYTES = 99 << 20
 
 SMALLEST_RECORD = write_record(0, 0, None, None)
@@ -47,7 +47,7 @@ class Scene:
         return Wire(self.port, LIMIT_S)
 
     def ask(self, api: ApiKey, version: int, body: bytes) -> str:
-        """Send one request; says how it was answered."""
+        """Send one request; returns a text about its answer."""
         began = time.monotonic()
         wire = self.wire()
         try:
@@ -63,14 +63,14 @@ class Scene:
 
 
 class Row(NamedTuple):
-    """An attack, what the broker holds when it comes, and what else a bystander does then."""
+    """An attack, the state of the broker before it, and additional work of a bystander."""
 
     name: str
     what: str
     stage: str
     run: Callable[[Scene], str]
     arrange: Callable[[Wire], None] | None = None
-    #: A second bystander that produces to this topic, batches of so many bytes.
+    #: A second bystander that produces to this topic, in batches of this many bytes.
     also: tuple[str, int] | None = None
     in_kafka: bool = True
 
@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 
 def bomb(records: bytes, count: int, *, max_timestamp: int = NOW_MS) -> bytes:
-    """A zstd batch of so many records, given as bytes."""
+    """A zstd batch with this many records, given as bytes."""
     return write_batch(
         zstandard.compress(records),
         attributes=int(Codec.ZSTD),
@@ -112,7 +112,7 @@ def store(wire: Wire, name: str, batch: bytes) -> None:
 
 
 def store_lying_bomb(wire: Wire) -> None:
-    """Only a broker that does not read records takes it, so that this one does not for the moment."""
+    """Only a broker that does not read records accepts it, so validation is disabled for the moment."""
     count = BOMB_BYTES // len(SMALLEST_RECORD)
     alter_validation(wire, SET, "standard")
     store(wire, "victim", bomb(SMALLEST_RECORD * count, count, max_timestamp=LATER_MS))
@@ -165,7 +165,7 @@ def tiny(
 def alike(
     api: ApiKey, version: int, path: tuple[str, ...], megabytes: int
 ) -> Callable[[Scene], str]:
-    """A request of the smallest elements of all."""
+    """A request of the smallest possible elements, all alike."""
     return lambda scene: scene.ask(
         api, version, smallest_request(api, version, path, megabytes * 1_000_000)
     )
@@ -211,7 +211,7 @@ def tiny_rows() -> list[Row]:
 
 
 def crowd(megabytes: int, connections: int) -> Callable[[Scene], str]:
-    """Tiny elements on many connections at the same time, which read their answers one after the other."""
+    """Tiny elements on many connections at the same time, whose answers are read one after the other."""
 
     def run(scene: Scene) -> str:
         size = megabytes * 1_000_000
@@ -219,7 +219,7 @@ def crowd(megabytes: int, connections: int) -> Callable[[Scene], str]:
         wires = [scene.wire() for _ in range(connections)]
         with ThreadPoolExecutor(
             connections
-        ) as pool:  # many have to wait before they can send theirs
+        ) as pool:  # many have to wait before they can send their request
             sending = [pool.submit(wire.send, ApiKey.DESCRIBE_GROUPS, 5, body) for wire in wires]
         answered = 0
         for wire, sent in zip(wires, sending, strict=True):
@@ -247,7 +247,7 @@ def many_replicas(scene: Scene) -> str:
 
 
 def not_utf8(scene: Scene) -> str:
-    """Tiny elements of which the last is not UTF-8, so that the fast decoder cannot read them."""
+    """Tiny elements, the last of which is not UTF-8, so that the fast decoder cannot read them."""
     body = bytearray(
         smallest_request(ApiKey.DESCRIBE_GROUPS, 4, ("groups",), 4_000_000, distinct=True)
     )
@@ -255,7 +255,7 @@ def not_utf8(scene: Scene) -> str:
     return scene.ask(ApiKey.DESCRIBE_GROUPS, 4, bytes(body))
 
 
-# Readers that do not read
+# Clients that do not read
 
 
 def store_for_old_readers(wire: Wire) -> None:
@@ -277,7 +277,7 @@ def old_fetches(scene: Scene, connections: int = 500, seconds: float = 10.0) -> 
 
 
 def silent_readers(scene: Scene, requests: bytes, connections: int, seconds: float) -> str:
-    """Send requests on many connections, and read nothing."""
+    """Send requests on many connections without reading answers."""
     wires = []
     refused = 0
     for _ in range(connections):
@@ -289,7 +289,7 @@ def silent_readers(scene: Scene, requests: bytes, connections: int, seconds: flo
             refused += 1
             continue
         wires.append(wire)
-    time.sleep(seconds)  # the broker makes answers; there is nothing to be told by
+    time.sleep(seconds)  # the broker makes answers; nothing shows when it is done
     for wire in wires:
         wire.close()
     return f"{len(wires)} connections, {refused} refused"
@@ -307,7 +307,7 @@ def small_bombs(name: str) -> Callable[[Scene], str]:
 
 
 def large_bomb() -> bytes:
-    """A bomb of more than 64 KB, so that it goes to the worker process."""
+    """A bomb of more than 64 KB, which goes to the worker process."""
     first = write_record(0, 0, b"", os.urandom(70_000))
     record = write_record(0, 0, b"", None)
     count = BOMB_BYTES // len(record) - 70_000 // len(record)
@@ -322,7 +322,7 @@ def bomb_in_worker(scene: Scene) -> str:
 
 
 def abandoned_joins(scene: Scene, groups: int = 600) -> str:
-    """Joins of groups with 1 MB of metadata each, whose connections are closed at once."""
+    """Joins of groups with 1 MB of metadata each, whose connections are closed immediately."""
     refused = 0
     for number in range(groups):
         body = body_of(
@@ -346,7 +346,7 @@ def abandoned_joins(scene: Scene, groups: int = 600) -> str:
 
 
 def joins_of_a_large_group(scene: Scene) -> str:
-    """A thousand members join, for some seconds, so that several targets are made."""
+    """A thousand members join over several seconds, so that several targets are computed."""
     began = time.monotonic()
     wire = scene.wire()
     for first in range(stages.MEMBERS, stages.MEMBERS + 1_000, 100):
@@ -361,7 +361,7 @@ def describe_a_large_group(scene: Scene) -> str:
     while wire.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["many"])["groups"][0][
         "error_code"
     ]:
-        time.sleep(0.5)  # its coordinator is still loading it
+        time.sleep(0.5)  # its coordinator is still loading the group
     wire.close()
     body = body_of(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
@@ -464,7 +464,7 @@ def list_transactions(scene: Scene) -> str:
 
 
 def acks_0_flood(scene: Scene, connections: int = 100, seconds: float = 6.0) -> str:
-    """Small Produce requests that ask for no answer, as fast as they are taken."""
+    """Small Produce requests with acks=0, as fast as the broker accepts them."""
     builder = BatchBuilder()
     builder.append(NOW_MS, b"k", b"v")
     piece = frame(ApiKey.PRODUCE, 7, produce({("victim", 0): builder.build()}, acks=0)) * 20
@@ -499,7 +499,7 @@ ROWS: tuple[Row, ...] = (
         "plain",
         list_offsets(NOW_MS + 1),
         store_lying_bomb,
-        in_kafka=False,  # it reads every record when it is produced, which takes it minutes
+        in_kafka=False,  # it reads every produced record, which takes minutes
     ),
     Row(
         "list-offsets-max-timestamp",

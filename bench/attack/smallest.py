@@ -1,4 +1,4 @@
-"""Requests of a given size, made of the smallest elements of one of their arrays; the schemas say how."""
+"""Requests of a given size, made of the smallest elements of one of their arrays, derived from the schemas."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kwire.api import request_class
 from kwire.schema import Field, Schema, schema_of
 from kwire.types import Array, Fixed, String, Uuid, WireType
 
-#: The names of one array's fields, from the outermost array to the one that is filled.
+#: The names of one array's fields, from the outermost array to the filled one.
 Path = tuple[str, ...]
 
-#: Distinct names have as many letters as it takes; 64 letters, four of them, are 16 million names.
+#: Distinct names have as many letters as necessary; four of 64 letters make 16 million names.
 LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 NAME_LETTERS = 4
 
 
 def name_of(number: int) -> str:
-    """The name of the element with this number, counted from 0, where elements are distinct."""
+    """The name of the element with this number, counted from 0, for distinct elements."""
     letters = bytearray()
     for _ in range(NAME_LETTERS):
         letters.insert(0, LETTERS[number % 64])
@@ -28,7 +28,7 @@ def name_of(number: int) -> str:
 
 
 def array_paths(cls: type, version: int, under: Path = ()) -> Iterator[Path]:
-    """The arrays of a message in a version, nested ones too. Tagged ones are left out."""
+    """The arrays of a message in a version, including nested ones, without tagged ones."""
     for field in schema_of(cls).fields:
         if version not in field.versions or version in field.tagged:
             continue
@@ -39,7 +39,7 @@ def array_paths(cls: type, version: int, under: Path = ()) -> Iterator[Path]:
 
 
 def element_shape(cls: type, path: Path, version: int) -> tuple[object, ...]:
-    """What tells the elements of an array in one version from those in another: the fields that are sent."""
+    """A value that identifies the format of an array's elements in a version: the fields that are sent."""
     declared = next(field for field in schema_of(cls).fields if field.name == path[0])
     assert isinstance(declared.type, Array)
     element = declared.type.element
@@ -50,7 +50,7 @@ def element_shape(cls: type, path: Path, version: int) -> tuple[object, ...]:
 
 
 def fields_sent(cls: type, version: int) -> tuple[object, ...]:
-    """The fields of a struct in a version, with those of the structs within."""
+    """The fields of a struct in a version, including those of nested structs."""
     found: list[object] = []
     for declared in schema_of(cls).fields:
         if version not in declared.versions or version in declared.tagged:
@@ -71,11 +71,11 @@ def smallest_request(
     values: Mapping[str, Any] | None = None,
     inner: bool = False,
 ) -> bytes:
-    """A request's body of about `size` bytes, of elements of the array at the path.
+    """A request's body of about `size` bytes, with elements of the array at the path.
 
-    Shape: arrays around that array have one element, all others none. With `distinct`, the first
-    name, id or number of each element differs. `values` are those of other fields, by name. With
-    `inner`, each element of the path's array has one element in each of its own arrays.
+    Shape: arrays around that array have one element, all others none. With `distinct`, the first name, id or number of
+    each element differs. `values` are values of other fields, by name. With `inner`, each element of the path's array
+    has one element in each of its own arrays.
     """
     cls = request_class(api)
     writer = _Writer(schema_of(cls), version, size, distinct, values or {}, inner)
@@ -98,12 +98,12 @@ class _Writer:
         self.distinct = distinct
         self.values = values
         self.inner = inner
-        self.varying: tuple[int, int] | None = None  # where an element differs: place, bytes
+        self.varying: tuple[int, int] | None = None  # varying part of an element: position, bytes
 
     def struct(
         self, cls: type, path: Path, *, element: bool = False, inside: bool = False
     ) -> bytearray:
-        """The bytes of a message, of one element of the array that is filled, or of what is inside of one."""
+        """The bytes of a message, of one element of the filled array, or of a struct inside such an element."""
         version = self.version
         out = bytearray()
         for field in schema_of(cls).fields:
@@ -119,7 +119,7 @@ class _Writer:
         return out
 
     def filled(self, field: Field, rest: Path) -> bytes:
-        """An array that is on the path."""
+        """An array on the path."""
         assert isinstance(field.type, Array)
         kind = field.type.element
         if rest:
@@ -149,7 +149,7 @@ class _Writer:
     def value(
         self, field: Field, kind: WireType, at: int, inside: bool, *, element: bool = False
     ) -> bytes:
-        """The smallest value of a field; `at` is where it stands in an element, -1 elsewhere."""
+        """The smallest value of a field; `at` is its position in an element, -1 elsewhere."""
         version = self.version
         given = self.values.get(field.name, "" if element else field.make_default())
         if isinstance(kind, Array):
@@ -168,7 +168,7 @@ class _Writer:
             if self.distinct and at >= 0 and self.varying is None and kind.size >= 4:
                 self.varying = (at, kind.size)
                 if kind is not Uuid:
-                    # Three letters make no negative number of an int32.
+                    # Three letters do not make a negative int32.
                     self.varying = (at, kind.size) if kind.size > 4 else (at + 1, 3)
             return pack(">" + kind.code, number)
         if given is None and version in field.nullable:

@@ -1,4 +1,4 @@
-"""What brokers hold before they are attacked, made by ordinary requests."""
+"""The state of brokers before they are attacked, made by ordinary requests."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TOPICS = 2_000
 MEMBERS = 5_000
 READ_PARTITIONS = 10_000
 
-#: An id as long as clients like, which a pattern has to be matched with.
+#: A long id, against which a pattern has to be matched.
 LONG_ID = "a" * 10_000
 
 
 def topic(name: str, partitions: int = 1, **configs: str) -> dict[str, object]:
-    """A row of CreateTopics; config keys have _ for each dot."""
+    """A row of CreateTopics; config keys have _ instead of dots."""
     return {
         "name": name,
         "num_partitions": partitions,
@@ -60,7 +60,7 @@ def plain(wire: Wire) -> None:
 
 
 def ready(wire: Wire) -> None:
-    """Have the internal topics made, which takes a moment."""
+    """Create the internal topics, which takes a moment."""
     for kind, key in ((0, "group"), (1, "id")):
         deadline = time.monotonic() + 60
         while True:
@@ -113,7 +113,7 @@ def batches_of_producers(ids: Iterable[int]) -> Iterable[bytes]:
 
 
 def transactions(wire: Wire) -> None:
-    """A transactional id of 10 KB with a transaction that goes on."""
+    """A transactional id of 10 KB with an open transaction."""
     answer = wire.call(
         ApiKey.INIT_PRODUCER_ID, 1, transactional_id=LONG_ID, transaction_timeout_ms=900_000
     )

@@ -40,13 +40,13 @@ TOPICS = 2_000
 PARTITIONS = 10
 SIZES = (1, 4, 16)
 ANSWER_S = 120.0
-#: A share group and its member; the states of its partitions are made in so many seconds at most.
+#: A share group and its member, and the time limit for creating the states of its partitions.
 SHARE_GROUP, SHARE_MEMBER = "shares", "member"
 STATES_S = 300.0
 TURN_GOAL_S = 0.05
 MEMORY_GOAL = 300.0
 
-#: They end what the others ask for, so they come last.
+#: These remove the state that the others need, so they come last.
 DESTRUCTIVE = (
     ApiKey.DELETE_RECORDS,
     ApiKey.OFFSET_DELETE,
@@ -66,13 +66,13 @@ DESTRUCTIVE = (
     ApiKey.CONTROLLED_SHUTDOWN,
 )
 
-#: Nobody but a user that does not exist may do anything.
+#: Only a user that does not exist has permissions.
 NOTHING_ALLOWED = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:nobody",
 }
 
-#: What fields outside of the filled array say, so that the request gets as far as possible.
+#: Values of fields outside the filled array, chosen so that the request gets as far as possible.
 VALUES: dict[str, object] = {
     "group_id": "group",
     "member_id": "",
@@ -105,7 +105,7 @@ VALUES: dict[str, object] = {
 }
 
 
-#: The same for single APIs: a member's partitions count only once it has joined, its topics when it joins.
+#: The same for single APIs: a member's partitions count only after it has joined, its topics only when it joins.
 OF_API: dict[ApiKey, dict[str, object]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: {"group_id": "members", "member_id": "member"},
     ApiKey.UPDATE_FEATURES: {"validate_only": True},
@@ -126,7 +126,7 @@ OF_API: dict[ApiKey, dict[str, object]] = {
         )
     },
 }
-#: Fields of the share partitions' rows that only some APIs have, so that a session begins, and writes are taken.
+#: Fields of the share partitions' rows that only some APIs have, so that a session begins, and writes are accepted.
 OF_API[ApiKey.SHARE_FETCH] |= {"share_session_epoch": 0, "max_records": 500, "batch_size": 500}
 JOINING = {"member_epoch": 0, "rebalance_timeout_ms": 300_000, "topic_partitions": []}
 
@@ -159,19 +159,19 @@ class Case(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a request cost."""
+    """The cost of a request."""
 
     case: Case
     turn_s: float
     memory_mb: float
     outcome: str
-    said: str  # what the broker's watchdog says of the turn, if it was long
+    said: str  # the watchdog's text about the turn, if it was long
 
 
 def cases(
     served: Iterable[tuple[ApiKey, int, int]], sizes: Iterable[int], *, all_versions: bool
 ) -> Iterator[Case]:
-    """The requests, those that destroy state last."""
+    """The requests; those that destroy state come last."""
     order = sorted(
         served, key=lambda row: DESTRUCTIVE.index(row[0]) if row[0] in DESTRUCTIVE else -1
     )
@@ -200,16 +200,16 @@ def cases(
                         yield Case(api, version, path, megabytes, "inner")
 
 
-# State that makes requests dear
+# State that makes requests expensive
 
 
 def make_state(wire: Wire, divisor: int, *, shares: bool) -> None:
-    """What the module's docstring says, or a part of it."""
+    """The state in the module's docstring, or a part of it."""
     began = time.monotonic()
     for first in range(0, TOPICS // divisor, 50):
         create(wire, *(full_topic(name_of(first + n)) for n in range(min(50, TOPICS // divisor))))
     note(f"topics after {time.monotonic() - began:.0f} s")
-    if shares:  # before all the other groups, which leave no memory for members of so many topics
+    if shares:  # before all the other groups, which leave no memory for members with so many topics
         share_topics(wire, TOPICS // divisor)
     rows = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
     wire.pipeline(
@@ -250,7 +250,7 @@ def make_state(wire: Wire, divisor: int, *, shares: bool) -> None:
 
 
 def producer_batch(number: int) -> bytes:
-    """A Produce request of a producer id of its own, to one of ten partitions."""
+    """A Produce request with its own producer id, to one of ten partitions."""
     builder = BatchBuilder(producer_id=10_000_000 + number, producer_epoch=0, base_sequence=0)
     builder.append(int(time.time() * 1000), b"k", b"v")
     rows = [{"index": number % PARTITIONS, "records": builder.build()}]
@@ -260,7 +260,7 @@ def producer_batch(number: int) -> bytes:
 
 
 def full_topic(name: str) -> dict[str, object]:
-    """A topic with as many configs as may be set together."""
+    """A topic with as many configs as can be set together."""
     return topic(
         name,
         PARTITIONS,
@@ -300,7 +300,7 @@ def join_group(wire: Wire) -> None:
 
 
 def share_topics(wire: Wire, topics: int) -> None:
-    """A share group that has a state in each partition of the topics, and a member that has subscribed to all."""
+    """A share group with a state in each partition of the topics, and a member that has subscribed to all of them."""
     began = time.monotonic()
     names = [name_of(number) for number in range(topics)]
 
@@ -328,7 +328,7 @@ def share_topics(wire: Wire, topics: int) -> None:
         if time.monotonic() > began + STATES_S:
             note(f"only {found} share partitions have a state: {answer!r:.200}")
             break
-    # So that rows of share partitions are those of the group, where ids need not be distinct.
+    # Rows of share partitions must belong to the group where ids need not be distinct.
     answer = wire.call(ApiKey.METADATA, 12, topics=[{"topic_id": bytes(16), "name": names[0]}])
     VALUES["topic_id"] = answer["topics"][0]["topic_id"]
     note(f"share partitions: {found}, after {time.monotonic() - began:.0f} s")
@@ -338,7 +338,7 @@ def share_topics(wire: Wire, topics: int) -> None:
 
 
 class Sweep:
-    """Asks one broker after the other; a new one comes when one has ended."""
+    """Sends the requests to one broker after the other; a new one starts when one has ended."""
 
     def __init__(self, target: MeteredKwire) -> None:
         self.target = target
@@ -350,7 +350,7 @@ class Sweep:
         if target.process.poll() is not None:
             raise BrokerFailed(f"the broker ended before {case}: {target.log_tail(5)}")
         body = case.body()
-        # From here on the largest resident set is counted anew.
+        # Reset the maximum of the resident set.
         with contextlib.suppress(OSError):
             Path(f"/proc/{target.pid}/clear_refs").write_text("5")
         before = resident_bytes(target.pid)
@@ -378,7 +378,7 @@ class Sweep:
         finally:
             wire.close()
             with contextlib.suppress(OSError):
-                served(self.target.port)  # a turn is measured when it has ended
+                served(self.target.port)  # a turn is measured when it ends
 
 
 def note(text: str) -> None:
@@ -387,7 +387,7 @@ def note(text: str) -> None:
 
 
 def served(port: int) -> list[tuple[ApiKey, int, int]]:
-    """What the broker advertises: (API, lowest, highest version)."""
+    """The APIs that the broker advertises: (API, lowest, highest version)."""
     wire = Wire(port, 10 * ANSWER_S)
     answer = wire.call(ApiKey.API_VERSIONS, 0)
     wire.close()
@@ -415,7 +415,7 @@ def report(found: Iterable[Found]) -> None:
 
 
 def make_stage(target: MeteredKwire, options: argparse.Namespace) -> None:
-    """Have the broker hold what the options say."""
+    """Bring the broker into the state that the options require."""
     wire = Wire(target.port, 600.0)
     plain(wire)
     if not options.zookeeper:

@@ -17,7 +17,7 @@ MEGABYTE = 1e6
 METER = Path(__file__).with_name("meter.py")
 ROOT = METER.parents[2]
 
-#: As an operator would have them: the internal topics are small, so that a broker starts at once.
+#: Settings of an ordinary operator; the internal topics are small, so that a broker starts immediately.
 SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
@@ -28,7 +28,7 @@ SETTINGS = {
     "group.max.session.timeout.ms": "1800000",
     "auto.create.topics.enable": "true",
 }
-#: Apache Kafka's own start script has these options.
+#: The options in Apache Kafka's own start script.
 KAFKA_JVM = (
     *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
@@ -36,7 +36,7 @@ KAFKA_JVM = (
 
 
 class MeteredKwire(KwireBroker):
-    """kwire of a checkout, whose turns of the loop are measured from outside of its code."""
+    """kwire of a checkout; its turns of the loop are measured from outside its code."""
 
     measured = True
 
@@ -54,7 +54,7 @@ class MeteredKwire(KwireBroker):
         return [self.python, str(METER), str(self.root), str(self.turn_path), *serve]
 
     def _environment(self) -> dict[str, str]:
-        # Nothing of this checkout may be found before the measured one.
+        # No module of this checkout may precede the measured one.
         return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def clear_turn(self) -> None:
@@ -81,7 +81,7 @@ Target = MeteredKwire | AttackedKafka
 
 
 def make_target(directory: Path, root: Path | None, python: str | None) -> Target:
-    """A broker that is not started; Apache Kafka if there is no checkout."""
+    """A broker that is not started; Apache Kafka without a checkout."""
     if root is None:
         return AttackedKafka(directory)
     if python is None:
@@ -91,19 +91,19 @@ def make_target(directory: Path, root: Path | None, python: str | None) -> Targe
 
 
 def described(target: Target) -> str:
-    """What the broker is, for a table's heading."""
+    """A text about the broker, for a table's heading."""
     return f"Apache Kafka {KAFKA_3}" if isinstance(target, AttackedKafka) else str(target.root)
 
 
 def copied(stage: Target, directory: Path) -> Target:
-    """A broker with a copy of a stopped one's data."""
+    """A broker with a copy of a stopped broker's data."""
     assert isinstance(stage, MeteredKwire)
     shutil.copytree(stage.log_dir, directory / "data")
     return MeteredKwire(directory, root=stage.root, python=stage.python, config=stage.config)
 
 
 def peak_bytes(pid: int) -> int:
-    """The largest resident set that a process has had."""
+    """The largest resident set of a process so far."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -116,7 +116,7 @@ def children_of(pid: int) -> list[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if int(fields[1]) == pid:
             found.append(int(stat.parent.name))
@@ -124,9 +124,9 @@ def children_of(pid: int) -> list[int]:
 
 
 class MemoryWatch:
-    """The resident sets of a broker and of its worker processes, while an attack lasts.
+    """The resident sets of a broker and of its worker processes during an attack.
 
-    Workers may end at any time, so they are looked at every 50 ms.
+    Workers may end at any time, so they are checked every 50 ms.
     """
 
     def __init__(self, broker: BrokerProcess) -> None:

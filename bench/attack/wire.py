@@ -1,4 +1,4 @@
-"""Requests as bytes, and answers that are read but not decoded unless that is asked for."""
+"""Requests as bytes, and answers that are read but decoded only on request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kwire.codec import decode, encode
 from kwire.schema import schema_of
 from tests.support.wire_client import build, plain
 
-#: Read at a time, when an answer is only counted.
+#: The size of a read, when an answer is only counted.
 CHUNK = 1 << 20
 
 
 def body_of(api: ApiKey, version: int, **values: Any) -> bytes:
-    """The body of a request made of nested dicts and lists."""
+    """The body of a request made from nested dicts and lists."""
     return encode(build(request_class(api), values, version), version)
 
 
@@ -63,7 +63,7 @@ class Wire:
         return plain(decode(cls, data[5 if flexible else 4 :], version), version)
 
     def pipeline(self, frames: Sequence[bytes], window: int = 50) -> None:
-        """Send many requests and read their answers, so many at a time."""
+        """Send many requests and read their answers, with a limited number in flight."""
         for begin in range(0, len(frames), window):
             some = frames[begin : begin + window]
             self.socket.sendall(b"".join(some))

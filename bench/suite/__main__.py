@@ -77,10 +77,10 @@ def main() -> None:
     results = Results(form=form_name, machine=machine, path=path)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # So that whoever ends the run also ends the brokers.
+    # So that ending the run also ends the brokers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    for package in ("kwire", "server"):  # as those of an installed kwire are
+    for package in ("kwire", "server"):  # like those of an installed kwire
         compileall.compile_dir(REPOSITORY / package, quiet=1)
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kwire-bench-") as directory:
         root = Path(directory)

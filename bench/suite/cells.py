@@ -1,8 +1,8 @@
-"""Which combinations of settings are produced with; `python -m bench.suite.cells` writes cells.json.
+"""The combinations of settings for producing; `python -m bench.suite.cells` writes cells.json.
 
-The default cells are what users start with. The others are chosen greedily so that every possible pair of
-values of any two factors is in some cell; the choice is fixed in cells.json, so that figures of different
-days are for the same cells.
+The default cells are the initial settings of users. The others are chosen greedily so that every possible pair of
+values of any two factors is in some cell; the choice is fixed in cells.json, so that figures of different days are for
+the same cells.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ SHORT_OTHERS = 4
 
 
 def is_possible(values: dict[str, Any]) -> bool:
-    """Whether a client can do it: idempotence requires acks=all, the perf-test tool has one connection."""
+    """Whether a client supports the combination: idempotence requires acks=all, the perf-test tool has one connection."""
     if values.get("idempotent") and values.get("acks", "all") != "all":
         return False
     return values.get("client") != "java" or values.get("connections", 1) == 1
@@ -121,7 +121,7 @@ def covering(given: Iterable[Cell], seed: int = 1, tries: int = 60) -> list[Cell
 
 
 def _candidate(draw: random.Random, pair: Pair, missing: set[Pair]) -> dict[str, Any]:
-    """A possible cell around one missing pair, its other values chosen for what they cover."""
+    """A possible cell around one missing pair; its other values are chosen for their coverage."""
     values = {pair[0]: pair[1], pair[2]: pair[3]}
     others = [name for name in FACTORS if name not in values]
     draw.shuffle(others)
@@ -145,7 +145,7 @@ def load(path: Path = PATH) -> list[Cell]:
 
 
 def generate() -> list[Cell]:
-    """The default cells, and those that cover the missing pairs, the first of which are in the short form."""
+    """The default cells, and cells for the missing pairs, the first of which are in the short form."""
     others = covering(DEFAULT_CELLS)
     short = [Cell(**{**asdict(cell), "kind": "short"}) for cell in others[:SHORT_OTHERS]]
     return [*DEFAULT_CELLS, *short, *others[SHORT_OTHERS:]]

@@ -1,6 +1,6 @@
-"""The clients: each is a process that does a counted piece of work and reports what it did.
+"""The clients: each is a process that does a counted piece of work and reports it.
 
-Their reports are checked: a run counts only if the broker has every record afterwards, or the client has read every one.
+The reports are checked: a run counts only if the broker has every record afterwards, or the client has read every one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PAYLOAD_BYTES = 2_000_000
 
 
 class ClientFailed(RuntimeError):
-    """A client ended with an error, or did not do what was asked; holds the end of its output."""
+    """A client ended with an error, or did not do its work; contains the end of its output."""
 
 
 class Done(NamedTuple):
-    """What a client did, and how long it took by its own clock."""
+    """The work of a client, and its duration by the client's clock."""
 
     records: int
     bytes: int
@@ -43,7 +43,7 @@ class Done(NamedTuple):
 
 
 def payload_file(directory: Path, record: int) -> Path:
-    """A file with record values of so many bytes, one per line, always the same."""
+    """A file with record values of this size, one per line, always the same."""
     path = directory / f"payloads-{record}"
     if not path.exists():
         draw = random.Random(record)
@@ -54,7 +54,7 @@ def payload_file(directory: Path, record: int) -> Path:
 
 
 def run(command: list[str], timeout_s: float = TIMEOUT_S) -> str:
-    """Run a client to its end and return what it printed. Errors: ClientFailed."""
+    """Run a client to its end and return its output. Errors: ClientFailed."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=REPOSITORY
@@ -114,7 +114,7 @@ def background(command: list[str], *, ready: bool = False) -> Iterator[subproces
 
 
 def finished(process: subprocess.Popen[str], timeout_s: float = 120.0) -> dict[str, Any]:
-    """Close a background client's standard input and return what it prints. Errors: ClientFailed."""
+    """Close a background client's standard input and return its output. Errors: ClientFailed."""
     out, err = process.communicate(timeout=timeout_s)
     if process.returncode != 0:
         raise ClientFailed(err[-500:].strip())
@@ -138,7 +138,7 @@ def probed(subject: Subject, figures: dict[str, float]) -> Iterator[None]:
 
 
 def produce(subject: Subject, cell: Cell, topic: str, records: int, payloads: Path) -> Done:
-    """Produce so many records and return when the broker has exactly that many. Errors: ClientFailed."""
+    """Produce this many records and return when the broker has exactly that number. Errors: ClientFailed."""
     before = subject.record_count(topic, cell.partitions)
     done = {"java": _java_produce, "rdkafka": _rdkafka_produce, "go": _go_produce}[cell.client](
         subject, cell, topic, records, payloads
@@ -146,7 +146,7 @@ def produce(subject: Subject, cell: Cell, topic: str, records: int, payloads: Pa
     if done.records != records:
         raise ClientFailed(f"{cell.name}: {done.records} of {records} records were acknowledged")
     waited = subject.wait_count(topic, cell.partitions, before + records)
-    # A few milliseconds are mostly the request itself; more is time that acks=0 had not waited for.
+    # A few milliseconds are mostly the request itself; more is time for which acks=0 did not wait.
     return done._replace(seconds=done.seconds + (waited if waited > 0.05 else 0.0))
 
 
@@ -169,7 +169,7 @@ def _java_produce(subject: Subject, cell: Cell, topic: str, records: int, payloa
             f"enable.idempotence={str(cell.idempotent).lower()}",
         ]
     )
-    # 100000 records sent, 91234.5 records/sec (87.01 MB/sec), ...
+    # Format: 100000 records sent, 91234.5 records/sec (87.01 MB/sec), ...
     words = out.strip().splitlines()[-1].split()
     sent = int(words[0])
     return Done(sent, sent * cell.record, sent / float(words[3]))
@@ -198,11 +198,11 @@ def _rdkafka_work(
 
 
 def fill(subject: Subject, cell: Cell, topic: str, records: int, payloads: Path) -> None:
-    """Produce so many records with librdkafka, the same number to every partition.
+    """Produce this many records with librdkafka, the same number to every partition.
 
-    A client's own choice leaves some partitions with twice as many records as others, by chance. While it
-    holds data of the others, the Java consumer fetches only the partitions that it has read to the end,
-    and so waits `fetch.max.wait.ms` again and again.
+    A client's own choice leaves some partitions with twice as many records as others, by chance. While it holds data of
+    the others, the Java consumer fetches only the partitions that it has read to the end, and so waits
+    `fetch.max.wait.ms` repeatedly.
     """
     work = _rdkafka_work(subject, cell, topic, records, payloads)
     rdkafka("produce", {**work, "partitions": cell.partitions})

@@ -13,7 +13,7 @@ from .tools import Missing
 
 PARTITIONS = 6
 RECORD = 1000
-#: Connections of the client that discards, as many as the sendfile limit is measured with.
+#: The number of connections of the client that discards data; the sendfile limit is measured with the same number.
 DISCARD_CONNECTIONS = 2
 
 
@@ -91,7 +91,7 @@ def read(subject: Subject, reading: Reading, topic: str, records: int) -> client
 
 
 def fill(bench: Bench, subject: Subject, batch: int, records: int) -> str:
-    """Return a topic with so many records in batches of a size, spread evenly over its partitions."""
+    """Return a topic with this many records in batches of a size, spread evenly over its partitions."""
     topic = subject.new_topic(PARTITIONS)
     payloads = clients.payload_file(bench.directory, RECORD)
     cell = Cell(client="rdkafka", batch=batch, partitions=PARTITIONS)
@@ -105,7 +105,7 @@ def readings_of(bench: Bench) -> tuple[Reading, ...]:
 
 
 def catch_up(bench: Bench, readings: tuple[Reading, ...] | None = None) -> None:
-    """Measure every way to read existing records, or those that are given."""
+    """Measure every way to read existing records, or the given ones."""
     records = int(bench.form.consume_gb * 1e9 / RECORD)
     if readings is None:
         readings = readings_of(bench)
@@ -157,7 +157,7 @@ def tail_name(consumers: int) -> str:
 
 
 def tail(bench: Bench) -> None:
-    """Measure a fixed load alone, then with readers at its end; the difference is what reading costs."""
+    """Measure a fixed load alone, then with readers at its end; the difference is the cost of reading."""
     seconds = bench.form.tail_s
     records = int(FIXED_LOAD * seconds / RECORD)
     rounds = bench.form.rounds if bench.form.all_cells else 1
@@ -185,7 +185,7 @@ def tail(bench: Bench) -> None:
 def _tail_once(
     bench: Bench, subject: Subject, consumers: int, records: int, figures: dict[str, float]
 ) -> float:
-    """CPU seconds of the broker while so many records arrive and are read by each consumer."""
+    """CPU seconds of the broker while this many records arrive and each consumer reads them."""
     topic = subject.new_topic(PARTITIONS)
     produce = clients.go_command(
         "produce",

@@ -16,7 +16,7 @@ KAFKAS = (KAFKA_39, KAFKA_43)
 
 
 class Value(NamedTuple):
-    """A measured value, and what a reader has to know about it."""
+    """A measured value, and a note for the reader."""
 
     number: float
     about: str = ""
@@ -76,7 +76,7 @@ def _produce_to_limit(large: bool) -> Callable[[Results], Value | None]:
 
 
 def limit_case(batch: int) -> str:
-    """The limit that a batch size is compared with: one with CRC, because brokers compute it too."""
+    """The limit with which a batch size is compared: one with CRC, because brokers also compute it."""
     return f"socket to page cache, {batch // 1024} KiB, CRC"
 
 

@@ -1,4 +1,4 @@
-"""How cost grows: idle connections, partitions, producers, segments, groups."""
+"""The growth of costs: idle connections, partitions, producers, segments, groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_BYTES = 200_000_000
 
 
 def many_partitions(bench: Bench) -> None:
-    """Measure on separate brokers, one after the other, so that their memory is that of the partitions alone."""
+    """Measure on separate brokers, one after the other, so that their memory is only that of the partitions."""
     bench.stop_all()
     for subject in bench.subjects:
         fresh = Subject(subject.name, subject.root / "partitions", SETTINGS)

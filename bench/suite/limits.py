@@ -1,4 +1,4 @@
-"""What the machine itself can do, measured by the C program beside this file."""
+"""The limits of the machine itself, measured by the C program next to this file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _finish(server: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def to_page_cache(path: Path, batch: int, with_crc: bool, size: int) -> dict[str, float]:
-    """Receive so many bytes and write them to a file. Errors: ClientFailed, Missing."""
+    """Receive this many bytes and write them to a file. Errors: ClientFailed, Missing."""
     program = str(limits_program())
     command = [program, "sink", str(batch), str(path), "crc" if with_crc else "plain"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

@@ -1,4 +1,4 @@
-"""How much each form of the benchmark measures, and the state that all measurements share while it runs."""
+"""The amount of work in each form of the benchmark, and the state that all measurements share while it runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .tools import TROUBLE
 class Form:
     """The amounts of the short, medium and long form, or of the tiny one (which only shows that everything runs).
 
-    Shape: starts, the first minute and the partitions apply to every subject, rounds to most other work;
-    short_work_s is for transactions, metadata and curves; each of members and curves is measured in turn; after
-    budget_s second rounds are left out. alone_rounds are those of latency with one broker running.
+    Shape: starts, the first minute and the partitions apply to every subject, rounds to most other work; short_work_s
+    is for transactions, metadata and curves; each of members and curves is measured in turn; after budget_s, second
+    rounds are omitted. alone_rounds are those of latency with one broker running.
     """
 
     name: str
@@ -132,7 +132,7 @@ FORMS = {
 
 @dataclass
 class Bench:
-    """One run: the subjects, the results so far, and where files go."""
+    """One run: the subjects, the results so far, and the directory of files."""
 
     form: Form
     subjects: list[Subject]
@@ -145,7 +145,7 @@ class Bench:
         note(f"[{time.monotonic() - self.began:5.0f} s] {text}")
 
     def is_late(self, share: float, what: str) -> bool:
-        """Whether more than this share of the time has passed; if so, notes what is left out."""
+        """Whether more than this share of the time has passed; if so, notes what is omitted."""
         if time.monotonic() - self.began < share * self.form.budget_s:
             return False
         text = f"{what}: left out, as the machine was slow"
@@ -209,7 +209,7 @@ def _first_line(command: list[str]) -> str:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a reader has to know about the machine."""
+    """Facts about the machine that readers need."""
     about = Path("/proc/cpuinfo").read_text().splitlines()
     model = [line.split(":", 1)[1].strip() for line in about if line.startswith("model name")]
     total_kb = int(Path("/proc/meminfo").read_text().split()[1])

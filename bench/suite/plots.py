@@ -124,7 +124,7 @@ def _curve(results: Results, name: str, path: Path) -> None:
 
 
 def draw(results: Results, folder: Path) -> None:
-    """Write every plot that the results have figures for."""
+    """Write every plot for which the results have figures."""
     for kind in wanted(results):
         _bars(results, kind, folder / f"{kind}.svg")
     for name in curves_of(results):

@@ -21,7 +21,7 @@ GUESS = {100: 15e6, 1000: 80e6, 10_000: 150e6}
 
 
 def start_all(bench: Bench) -> None:
-    """Start each broker several times, alone; the last time it stays for the first minute and all that follows."""
+    """Start each broker several times, alone; after the last start it stays for the first minute and all later work."""
     last = bench.form.starts - 1
     for number in range(bench.form.starts):
         for subject in bench.subjects:
@@ -73,7 +73,7 @@ def first_minute(bench: Bench, subject: Subject, start_cpu_s: float) -> None:
 
 
 def warm_up(bench: Bench) -> None:
-    """Do the same work on each broker, so that what follows runs compiled code."""
+    """Do the same work on each broker, so that later measurements run compiled code."""
     cell = DEFAULT_CELLS[0]
     payloads = clients.payload_file(bench.directory, cell.record)
     records = int(bench.form.warm_up_gb * 1e9 / cell.record)
@@ -86,7 +86,7 @@ def warm_up(bench: Bench) -> None:
 
 
 def retained(partitions: int) -> dict[str, str]:
-    """Topic settings that keep about half a GB, so that data waiting for the disk does not slow a long run down."""
+    """Topic settings that keep about half a GB, so that data waiting for the disk does not slow down a long run."""
     segment = max(16 << 20, (256 << 20) // partitions)
     return {"segment.bytes": str(segment), "retention.bytes": str(segment)}
 
@@ -117,7 +117,7 @@ def produce_once(
 
 
 def size_of(bench: Bench, cell: Cell, payloads: Path) -> int:
-    """How many records make a run of the wanted length, found by trying it on the reference."""
+    """The number of records for a run of the wanted length, found by trying it on the reference."""
     # A JVM's first second is spent on compiling.
     wanted = bench.form.produce_s + (1.0 if cell.client == "java" else 0.0)
     subject = bench.reference()

@@ -14,7 +14,7 @@ SHORT_NAMES = {KAFKA_39: "3.9.2", KAFKA_43: "4.3.0", KWIRE: "kwire", PURE: "pure
 
 
 class Column(NamedTuple):
-    """One figure of a kind, shown for every subject. Shape: best is min where less is better."""
+    """One figure of a kind, shown for every subject. Shape: best is min if less is better."""
 
     figure: str
     label: str
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The heading for one kind of measurement, and what a reader has to know about it."""
+    """The heading for one kind of measurement, and a note for the reader."""
 
     kind: str
     heading: str
@@ -266,7 +266,7 @@ def summary_of(results: Results) -> str:
 
 
 def tables_of(results: Results, folder: str) -> str:
-    """Every figure of a run; plots are linked as files in `folder`, beside the page."""
+    """Every figure of a run; plots are linked as files in `folder`, next to the page."""
     text = _machine(results)
     drawn = plots.wanted(results)
     for table in TABLES:
@@ -305,12 +305,12 @@ def put_into(page: Path, block: str) -> None:
 
 
 def tables_page(page: Path) -> Path:
-    """The page with the tables, beside the one that people read."""
+    """The page with the tables, next to the main one."""
     return page.with_name(f"{page.stem}-tables.md")
 
 
 def write(results: Results, page: Path) -> None:
-    """Write the plots, the goals into the page, and the tables into the page beside it."""
+    """Write the plots, the goals into the page, and the tables into the page next to it."""
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     plots.draw(results, folder)

@@ -23,7 +23,7 @@ class Spread(NamedTuple):
 class Results:
     """Rows `{kind, case, subject, round, figures}` or, in place of figures, `failed` with the reason.
 
-    Shape: machine and form are what the page says about the run; notes say what was skipped and why.
+    Shape: machine and form are the page's description of the run; notes list what was skipped, with the reason.
     """
 
     form: str = "short"
@@ -60,7 +60,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """Read what save() wrote."""
+        """Read the file that save() wrote."""
         return cls(**json.loads(path.read_text()))
 
     def cases(self, kind: str) -> list[str]:
@@ -104,7 +104,7 @@ class Results:
         return own / float(best(known))
 
     def with_instead(self, subject: str, other: str) -> Results:
-        """The same results without `other`, whose name `subject` has."""
+        """The same results without `other`, whose name `subject` gets."""
         rows = [
             {**row, "subject": other} if row["subject"] == subject else row
             for row in self.rows

@@ -1,4 +1,4 @@
-"""What is measured, in order."""
+"""The measurements, in order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from . import consuming, coordinating, growing, limits, producing
 from .plan import Bench
 
-#: All but the last two run on the same brokers, which get warmer; these two stop them, and the last one has its own.
+#: All but the last two run on the same brokers, which become warmer; these two stop them, and the last one starts
+#: others.
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "start": producing.start_all,
     "warm-up": producing.warm_up,

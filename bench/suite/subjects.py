@@ -26,7 +26,7 @@ KAFKA_39, KAFKA_43, KWIRE = f"Apache Kafka {KAFKA_3}", f"Apache Kafka {KAFKA_4}"
 PURE = "kwire in pure Python"
 NAMES = (KAFKA_39, KAFKA_43, KWIRE, PURE)
 
-#: What kwire's forms are started with: as it is installed here, and with nothing that is compiled for it.
+#: The environments of kwire's forms: as installed here, and without compiled parts.
 FORMS_OF_KWIRE: Mapping[str, Mapping[str, str]] = {
     KWIRE: {},
     PURE: {"KWIRE_PURE": "1", "KWIRE_LOOP": "asyncio"},
@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
 }
 
-#: Tests need a killed broker to be noticed soon; here Apache Kafka's own defaults apply.
+#: Tests need quick detection of a killed broker; here Apache Kafka's own defaults apply.
 SETTINGS_43: Mapping[str, str] = {
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "2000",
@@ -46,14 +46,14 @@ SETTINGS_43: Mapping[str, str] = {
 
 
 def _processes(pid: int) -> list[int]:
-    """A process and those it has started, such as kwire's workers."""
+    """A process and its children, such as kwire's workers."""
     found = [pid]
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
                 found += _processes(int(child))
     except OSError:
-        pass  # it has ended in the meantime
+        pass  # the process has ended in the meantime
     return found
 
 
@@ -134,7 +134,7 @@ class Subject:
         return self.broker.started_in_s + time.monotonic() - begin
 
     def stop(self, *, everything: bool = True) -> float:
-        """Stop cleanly (ZooKeeper too, or not); return how long it took in seconds."""
+        """Stop cleanly (with or without ZooKeeper); return the duration in seconds."""
         begin = time.monotonic()
         self.is_running = False
         if everything or not isinstance(self.broker, KafkaProcess):
@@ -157,7 +157,7 @@ class Subject:
         return _sum(_processes(self.broker.pid), _kernel_seconds)
 
     def megabytes(self) -> float:
-        """Resident set of all the broker's processes now; pages that they share are counted for each."""
+        """Current resident set of all the broker's processes; shared pages are counted for each."""
         return _sum(_processes(self.broker.pid), resident_bytes) / 1e6
 
     @contextmanager
@@ -253,9 +253,9 @@ class Subject:
     def wait_count(
         self, name: str, partitions: int, records: int, timeout_s: float = 60.0
     ) -> float:
-        """Wait until the topic has exactly so many records, and return how many seconds that took.
+        """Wait until the topic has exactly this many records, and return the duration in seconds.
 
-        A producer that asked for no acknowledgement may end before the broker has everything.
+        A producer without acknowledgements may end before the broker has everything.
         Errors: RuntimeError if there are more, or if no more arrive.
         """
         begin = time.monotonic()
@@ -277,12 +277,12 @@ class Subject:
                     raise RuntimeError(f"{self.name}: {row}")
 
     def drop_from_page_cache(self, topic: str) -> int:
-        """Flush a topic's segments and drop them from the page cache; return how many bytes that were."""
+        """Flush a topic's segments and drop them from the page cache; return their size in bytes."""
         size = 0
         for path in self.broker.log_dir.glob(f"{topic}-*/*.log"):
             fd = os.open(path, os.O_RDONLY)
             try:
-                os.fsync(fd)  # pages not yet written would stay
+                os.fsync(fd)  # unwritten pages would stay
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 size += os.fstat(fd).st_size
             finally:

@@ -1,6 +1,7 @@
-"""What somebody tries who wants in: logins that are skipped, forged or borrowed.
+"""Attempts of an intruder: logins that are skipped, forged or borrowed.
 
-Each attack yields what it has tried and whether it got in. `floods.py` has those that want the broker down.
+Each attack yields what it has tried and whether it succeeded. `floods.py` has the attacks that try to bring the broker
+down.
 """
 
 from __future__ import annotations

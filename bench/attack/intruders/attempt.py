@@ -1,4 +1,4 @@
-"""What all attempts to get in have in common."""
+"""The common part of all intrusion attempts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kwire.api import ApiKey
 from ..doors import Door
 from ..wire import body_of, frame
 
-#: What was tried, and whether it got in.
+#: The attempt, and whether it succeeded.
 Tried = Iterator[tuple[str, bool]]
 
 ALICE, MALLORY = "alice", "mallory"
@@ -28,7 +28,9 @@ def refused(attempt: Callable[[], Any]) -> bool:
 
 
 def sent_is_served(door: Door, frames: list[bytes]) -> bool:
-    """Whether after these frames in one piece, a request is answered: as many answers as an own request has."""
+    """Whether a request is answered after these frames, sent in one piece: with as many answers as a regular request
+    has.
+    """
     door.raw(b"".join(frames) + METADATA)
     answers = []
     try:
@@ -36,5 +38,5 @@ def sent_is_served(door: Door, frames: list[bytes]) -> bool:
             size = door._exactly(4)
             answers.append(door._exactly(struct.unpack(">i", size)[0]))
     except OSError:
-        # The answer to Metadata names the brokers, with their host.
+        # The answer to Metadata contains the brokers' host.
         return any(b"127.0.0.1" in answer for answer in answers)

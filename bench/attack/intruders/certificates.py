@@ -1,4 +1,4 @@
-"""Client certificates that are not to be trusted, old TLS, and a truststore that changes."""
+"""Client certificates that must not be trusted, old TLS, and a truststore that changes."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def certificates(broker: SecuredKwire) -> Tried:
             weak = trusting(authority, alice)
             weak.maximum_version = ssl.TLSVersion.TLSv1_2
             weak.set_ciphers(suites)
-        except ssl.SSLError:  # this machine's OpenSSL has none of them
+        except ssl.SSLError:  # this machine's OpenSSL does not support any of them
             continue
         yield f"suites {suites}", not refused(lambda weak=weak: comes_in(weak))
     yield from revoked(broker, stranger)
 
 
 def revoked(broker: SecuredKwire, new: Authority) -> Tried:
-    """The trust store changes while a client is connected; sessions of before cannot be resumed."""
+    """Change the trust store while a client is connected; earlier sessions cannot be resumed."""
     authority, port = broker.authority, broker.ports.mutual
     context = trusting(authority, broker.directory / "alice.pem")
     before = Door(port, context)

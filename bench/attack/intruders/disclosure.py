@@ -1,4 +1,4 @@
-"""What HTTP, logs, configs, metrics, the process and files show."""
+"""Checks HTTP, logs, configs, metrics, the process and files for secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .attempt import Tried
 
 
 def http_requests(broker: SecuredKwire) -> Tried:
-    """The HTTP listener: names that are not this server's (DNS rebinding), other methods, large heads, smuggling."""
+    """The HTTP listener: names of other servers (DNS rebinding), other methods, large heads, smuggling."""
     port = broker.ports.http
     good = http(port, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert b" 200 " in good.splitlines()[0], good[:200]
@@ -54,7 +54,7 @@ def http_requests(broker: SecuredKwire) -> Tried:
 
 
 def secrets_shown(broker: SecuredKwire) -> Tried:
-    """Where a secret may show: the log (DEBUG), DescribeConfigs, /metrics, the command line, an environment."""
+    """Places where a secret may appear: the log (DEBUG), DescribeConfigs, /metrics, the command line, an environment."""
     admin = broker.admin()
     resources = [
         {"resource_type": kind, "resource_name": "1", "configuration_keys": None} for kind in (4, 8)

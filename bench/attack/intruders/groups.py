@@ -1,4 +1,4 @@
-"""Requests to a share group and a consumer group of alice's, by mallory, who may have only a group of his own."""
+"""Requests of mallory, who may only use his own group, to alice's share group and consumer group."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def acknowledge(group: str, topic_id: bytes, epoch: int) -> Request:
 
 
 def alter(group: str) -> Request:
-    """Have a group begin elsewhere in alice's topic."""
+    """Alter a group's start offset in alice's topic."""
     topics = [{"topic_name": TOPIC, "partitions": [{"partition_index": 0, "start_offset": 1_000}]}]
     return ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, {"group_id": group, "topics": topics}
 
 
 def states(group: str, topic_id: bytes) -> list[Request]:
-    """What only brokers ask of share coordinators."""
+    """Requests that only brokers send to share coordinators."""
     write = {"partition": 0, "state_epoch": 9, "leader_epoch": 9, "start_offset": 1_000}
     rows: tuple[tuple[ApiKey, int, dict[str, Any]], ...] = (
         (ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, {"partition": 0, "state_epoch": 9}),
@@ -95,7 +95,7 @@ def ask(door: Door, request: Request) -> dict[str, Any]:
 
 
 def members_and_starts(answers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What only alice may change: the members, and where the group begins in each partition that has a state."""
+    """The state that only alice may change: the members, and the group's start in each partition that has a state."""
     shares, offsets, consumers = answers
     members = [
         sorted(each["member_id"] for each in answer["groups"][0]["members"])
@@ -111,7 +111,7 @@ def members_and_starts(answers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def shown(door: Door) -> tuple[Any, ...]:
-    """What alice sees of her groups."""
+    """alice's view of her groups."""
     of_shares = {"group_ids": [SHARES], "include_authorized_operations": False}
     offsets = {"groups": [{"group_id": SHARES, "topics": None}]}
     return (
@@ -122,7 +122,9 @@ def shown(door: Door) -> tuple[Any, ...]:
 
 
 def groups_of_others(broker: SecuredKwire) -> Tried:
-    """mallory joins, reads, moves and deletes alice's groups, reads her topic with his own, and plays a broker."""
+    """mallory joins, reads, moves and deletes alice's groups, reads her topic with his own group, and poses as a
+    broker.
+    """
     admin = broker.admin()
     for who, group in ((ALICE, SHARES), (ALICE, CONSUMERS), (MALLORY, OWN)):
         assert allow(admin, f"User:{who}", GROUP, group) == 0
@@ -145,7 +147,7 @@ def groups_of_others(broker: SecuredKwire) -> Tried:
             time.sleep(0.1)
         assert not errors_in(ask(alice, fetch(SHARES, topic_id))) - {0}
         before = shown(alice)
-        while not before[1]["groups"][0]["topics"]:  # the state of the partition is being made
+        while not before[1]["groups"][0]["topics"]:  # the state of the partition is being created
             assert time.monotonic() < deadline, before
             time.sleep(0.1)
             before = shown(alice)
@@ -160,7 +162,7 @@ def groups_of_others(broker: SecuredKwire) -> Tried:
 
 
 def attempts(broker: SecuredKwire, topic_id: bytes) -> Tried:
-    """Each request on a connection of its own; one that is answered without a refusal got in."""
+    """Each request on a separate connection; a request that is answered without a refusal has succeeded."""
     of_shares = {"group_ids": [SHARES], "include_authorized_operations": True}
     named = [{"topic_name": TOPIC, "partitions": [0]}]
     of_alice: list[Request] = [
@@ -205,7 +207,7 @@ def attempts(broker: SecuredKwire, topic_id: bytes) -> Tried:
                 told = errors_in(answer) & AUTHORIZATION_ERRORS
                 yield f"{request[0].name} by mallory with {whose} group", not told
                 yield f"records by {request[0].name} with {whose} group", has_records(answer)
-    with Door(broker.ports.sasl) as door:  # the second request of a session that his own group has
+    with Door(broker.ports.sasl) as door:  # the second request of a session of his own group
         assert door.plain(MALLORY, SECRETS[MALLORY]) == 0
         ask(door, fetch(OWN, topic_id))
         told = errors_in(ask(door, acknowledge(OWN, topic_id, 1))) & AUTHORIZATION_ERRORS
@@ -213,7 +215,7 @@ def attempts(broker: SecuredKwire, topic_id: bytes) -> Tried:
 
 
 def has_records(answer: Any) -> bool:
-    """Whether there are records anywhere in an answer."""
+    """Whether an answer contains records anywhere."""
     if isinstance(answer, dict):
         return bool(answer.get("records")) or any(map(has_records, answer.values()))
     return isinstance(answer, list) and any(map(has_records, answer))

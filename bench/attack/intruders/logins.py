@@ -1,4 +1,4 @@
-"""Logins that are skipped, repeated, replayed or begun again as somebody else."""
+"""Logins that are skipped, repeated, replayed or restarted as another user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEFORE_LOGIN = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTI
 
 
 def every_api_before_login(broker: SecuredKwire) -> Tried:
-    """Every API in every version, the one below and the one above, and numbers that no API has."""
+    """Every API in every version, the next lower and higher ones, and numbers without an API."""
     cases: list[tuple[int, int, bytes]] = []
     for api in ApiKey:
         schema = schema_of(request_class(api))
@@ -42,12 +42,12 @@ def every_api_before_login(broker: SecuredKwire) -> Tried:
 
 
 def batches(items: list[Any], size: int) -> Iterator[list[Any]]:
-    """As itertools.batched of Python 3.12."""
+    """Like itertools.batched of Python 3.12."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def steps_of_the_login(broker: SecuredKwire) -> Tried:
-    """Steps skipped, repeated, pipelined, oversized and mixed; then whether a request is served."""
+    """Steps skipped, repeated, pipelined, oversized and mixed; then check whether a request is served."""
 
     def authenticate(data: bytes) -> bytes:
         return frame(
@@ -122,7 +122,7 @@ def steps_of_the_login(broker: SecuredKwire) -> Tried:
 
 
 def replayed(broker: SecuredKwire) -> Tried:
-    """What alice has sent once, sent again."""
+    """alice's messages, sent again."""
     said: list[bytes] = []
     client = ScramClient("SCRAM-SHA-256", ALICE, SECRETS[ALICE])
     evaluate = client.evaluate
@@ -147,7 +147,7 @@ def replayed(broker: SecuredKwire) -> Tried:
 
 
 def again_as_another(broker: SecuredKwire) -> Tried:
-    """Re-authentication (KIP-368) as somebody else, with another mechanism, or not finished."""
+    """Re-authentication (KIP-368) as another user, with another mechanism, or unfinished."""
     attempts: dict[str, Callable[[Door], bool]] = {
         "as another user": lambda d: d.plain(MALLORY, SECRETS[MALLORY]) == 0,
         "with a wrong password": lambda d: d.plain(ALICE, "wrong") == 0 or d.is_served(),

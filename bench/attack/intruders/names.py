@@ -1,4 +1,4 @@
-"""Names that imitate those of others."""
+"""Names that imitate other users' names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ NAMES = (
 
 
 def names_close_to_others(broker: SecuredKwire) -> Tried:
-    """Users, groups, topics and patterns whose names may be taken for others' in an ACL or in the store."""
+    """Users, groups, topics and patterns whose names may be mistaken for others' in an ACL or in the store."""
     for kind in (user_names, names_in_acls, topic_names, names_in_quotas):
         yield from kind(broker)
 
@@ -90,7 +90,7 @@ def user_names(broker: SecuredKwire) -> Tried:
                 f"alice's credential with {name[:40]!r}",
                 not refused(lambda door=door, name=name: door.scram(name, SECRETS[ALICE]) == 0),
             )
-    # Nothing but these users is there: no name has made or changed another's entry.
+    # Only these users exist, so no name has created or changed another entry.
     with Door(broker.ports.sasl) as door:
         yield "alice's own password after that", door.scram(ALICE, SECRETS[ALICE]) != 0
     answer = admin.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
@@ -130,7 +130,7 @@ def mallory_may_read(broker: SecuredKwire) -> bool:
 
 
 def topic_names(broker: SecuredKwire) -> Tried:
-    """Topics whose names would be paths of other nodes, from a super user: none may be made where it does not belong."""
+    """Topics whose names would be paths of other nodes, from a super user: none may be created outside its place."""
     admin = broker.admin()
     for topic in (
         "../users/mallory",

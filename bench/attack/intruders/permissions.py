@@ -1,4 +1,4 @@
-"""Requests of a user who may do nothing, and tokens of others."""
+"""Requests of a user without permissions, and tokens of other users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUTHORIZATION_ERRORS = {29, 30, 31, 53, 58, 61, 62, 63, 64, 65}
 
 
 def without_permission(broker: SecuredKwire) -> Tried:
-    """mallory changes users, quotas, ACLs, topics and configs, plays a broker, and takes alice's tokens."""
+    """mallory changes users, quotas, ACLs, topics and configs, poses as a broker, and takes alice's tokens."""
     with Door(broker.ports.sasl) as alice:
         assert alice.plain(ALICE, SECRETS[ALICE]) == 0
         made = alice.call(ApiKey.CREATE_DELEGATION_TOKEN, 2, renewers=[], max_lifetime_ms=-1)
@@ -171,14 +171,14 @@ def without_permission(broker: SecuredKwire) -> Tried:
             )
     with Door(
         broker.ports.sasl
-    ) as door:  # the right HMAC, but without tokenauth: no user has that name
+    ) as door:  # the right HMAC, but without tokenauth: there is no user with that name
         yield (
             "the token as a user's password",
             not refused(lambda: door.scram(identity, b64encode(secret).decode()) == 0),
         )
     with Door(
         broker.ports.sasl
-    ) as door:  # the owner's login by token is good, until the token is expired
+    ) as door:  # the owner's login by token is valid until the token has expired
         right = ScramClient("SCRAM-SHA-256", identity, b64encode(secret).decode(), by_token=True)
         assert door.log_in(right, "SCRAM-SHA-256") == 0
         answer = door.call(ApiKey.CREATE_DELEGATION_TOKEN, 2, renewers=[], max_lifetime_ms=-1)
