@@ -193,8 +193,7 @@ class FrameReader:
         return block.view[end:limit] if limit > end else None
 
     def shared_block(self) -> SharedBlock | None:
-        """Return a block for bytes that are probably whole frames; None while a partial frame is held or frames are
-        large.
+        """Return a block for probably whole frames; None while a partial frame is held or frames are large.
 
         Use: receive into its view, and call `take_over` with the remaining bytes, if any.
         """

@@ -55,11 +55,11 @@ LONGEST = (
     "pipeline/test_archive.py",
 )
 
-#: Folders of many files whose unit tests take moments and need nothing: they come after everything
-#: else, so that no worker waits long for another one at the end.
+#: Folders of many files whose unit tests are very short and need nothing: they come last, so that no worker waits long
+#: for another one at the end.
 LAST = ("records", "wire")
 
-#: Of so many files that take so long, the summary of a run with workers tells the time.
+#: The summary of a run with workers lists at most this many files, and only those that take this long.
 MOST_FILES, LONG_FILE_S = 40, 10.0
 
 # `make test` uses the same examples each time, `make test-long` looks for new ones.
@@ -69,7 +69,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-#: Brokers of tests run on asyncio's loop, whatever is installed; tests of uvloop say so.
+#: Brokers of tests run on asyncio's loop, even if uvloop is installed; tests of uvloop select it.
 os.environ.setdefault("KWIRE_LOOP", "asyncio")
 
 STAGE_SECONDS: dict[str, float] = {}
@@ -88,15 +88,15 @@ def stage_of(item: pytest.Item) -> str:
 
 
 def seconds_of_cores() -> tuple[float, float]:
-    """The seconds that the machine's cores have been busy and idle, all together; zeros where there is no /proc.
+    """The seconds for which all of the machine's cores together have been busy and idle; zeros without /proc.
 
-    A worker knows the CPU time of those processes only that it, or a child, has waited for. Spark's JVM is none of them.
+    A worker only knows the CPU time of processes that it, or a child, has waited for. Spark's JVM is not among them.
     """
     try:
         ticks = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     except OSError:
         return 0.0, 0.0
-    idle = ticks[3] + ticks[4]  # a core is idle, too, while its processes wait for a disk
+    idle = ticks[3] + ticks[4]  # a core is also idle while its processes wait for a disk
     per_s = os.sysconf("SC_CLK_TCK")
     return (sum(ticks) - idle) / per_s, idle / per_s
 
@@ -115,9 +115,9 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run quick stages first, and in each the longest files; otherwise keep the random order.
 
-    Workers take file after file, so a file is in the stage of its last test: what few tests of it
-    need (a Spark session, a JVM) is started when that stage comes, and not kept through all before.
-    Some quick files are left for the end.
+    Workers take file after file, so a file is in the stage of its last test. Fixtures that only a few of its tests need
+    (a Spark session, a JVM) are started when that stage begins, instead of earlier. Some quick files are kept for the
+    end.
     """
     stages: dict[Path, int] = {}
     slow = set()
@@ -179,7 +179,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print a line for each stage that ran; with workers, the sum of their times, and what shows how busy they were."""
+    """Print a line for each stage that ran; with workers, the sum of their times, and their utilization."""
     for stage in ORDER:
         if stage in STAGE_SECONDS:
             count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]

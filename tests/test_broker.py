@@ -573,7 +573,7 @@ def process_settings() -> Iterator[None]:
 
 
 class Stub:
-    """A broker whose start does what the test wants."""
+    """A broker whose start does what the test requires."""
 
     address = "127.0.0.1:9092"
     config = BrokerConfig({})

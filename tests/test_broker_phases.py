@@ -68,7 +68,7 @@ async def broker_in(folder: Path, *, alone: bool, **config: str) -> Broker:
 
 
 class Before:
-    """What existed before: leftovers of other tests, of the kinds that are checked."""
+    """The state before: leftovers of other tests, of the kinds that are checked."""
 
     def __init__(self) -> None:
         self.descriptors = descriptors()
@@ -89,11 +89,11 @@ def descriptors() -> dict[str, str]:
 
 async def check_nothing_is_left(folder: Path, before: Before) -> None:
     for _ in range(3):
-        await asyncio.sleep(0)  # what was cancelled ends
+        await asyncio.sleep(0)  # cancelled tasks end
     assert asyncio.all_tasks() == {asyncio.current_task()}
     for thread in set(threading.enumerate()) - before.threads:
         if "kwire" in thread.name:
-            thread.join(2)  # it was told to stop, and stops
+            thread.join(2)  # it was asked to stop, and stops
             assert not thread.is_alive(), thread
     left = {
         each: path for each, path in descriptors().items() if before.descriptors.get(each) != path

@@ -59,8 +59,8 @@ def of_deleted_files(folder: Path) -> list[str]:
 async def nothing_deleted_is_open(folder: Path) -> None:
     """Fail if a descriptor of a deleted file stays open.
 
-    A thread reports a flush before it lets go of the segments' files; on a busy machine it may not run again
-    in between for a while.
+    A thread reports a flush before it releases the segments' files; on a busy machine it may not run again in between
+    for a while.
     """
     for _ in range(500):
         if not of_deleted_files(folder):

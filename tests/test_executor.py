@@ -1,4 +1,4 @@
-"""Threads and the worker process: what they run, and that the worker ends with its broker."""
+"""Threads and the worker process: the work that they run, and the worker ends with its broker."""
 
 from __future__ import annotations
 

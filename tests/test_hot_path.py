@@ -92,7 +92,7 @@ class CountingSocket:
 
 
 class Wire:
-    """A broker, and a client whose requests are handled when the test asks for it."""
+    """A broker, and a client whose requests are handled at the test's request."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broker = broker
@@ -137,8 +137,9 @@ class Wire:
                 sent += self.client.send(memoryview(frame)[sent:])
             except BlockingIOError:
                 self.read_once()
-        # A busy kernel hands over what was sent late, and in parts: reading in vain would count, too. (This is no function of
-        # its own, since its calls would count.) Of a large frame, it may take the rest only when the first part was read.
+        # A busy kernel delivers data late, and in parts, and unsuccessful reads would also count. (This is not a
+        # separate function, since its calls would count.) It may accept the rest of a large frame only after the first
+        # part was read.
         deadline = time.monotonic() + 60
         size = bytearray(4)
         while len(frame) <= SMALL and int.from_bytes(size, sys.byteorder) < len(frame):
@@ -377,7 +378,9 @@ def test_produce_runs_a_bounded_number_of_python_functions(
 def test_gate_costs_a_request_four_python_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is checked, observed or throttled, a request costs only what was enabled; the native form asks once more."""
+    """Regardless of checks, observation and throttling, a request costs only the enabled features; the native form
+    makes one more check.
+    """
     at_once = ["RequestDispatcher.at_once"] if native.form() == "native" else []
     calls = [
         "RequestDispatcher.dispatch",
@@ -413,7 +416,7 @@ def test_quotas_cost_a_request_some_python_functions(
                     wire.response()
                 counts.append(python_calls(lambda request=request: wire.request(request)))
                 wire.response()
-        # A client with quotas is not answered at once by the native module.
+        # A client with quotas is not answered directly by the native module.
         most = 22 if native.form() == "pure" else 32
         assert counts[2] - counts[0] <= most, f"{counts} for Produce, Fetch, and both with quotas"
         assert counts[3] - counts[1] <= 32, f"{counts} for Produce, Fetch, and both with quotas"
@@ -424,7 +427,7 @@ def test_quotas_cost_a_request_some_python_functions(
 def test_metrics_cost_a_request_one_python_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that is counted and not timed; timed are few of those that come fast."""
+    """A request that is counted and not timed; at a high rate, only few are timed."""
     counts: dict[str, list[int]] = {"Produce": [], "Fetch": []}
 
     def body(wire: Wire) -> None:
@@ -502,7 +505,7 @@ def test_produce_enters_the_kernel_to_receive_to_write_and_to_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def body(wire: Wire) -> None:
-        wire.request(produce_frame(batch_of(900_000), 1))  # the buffer grows to what is needed
+        wire.request(produce_frame(batch_of(900_000), 1))  # the buffer grows to the needed size
         wire.response()
         for partitions in (1, PARTITIONS):
             request = produce_frame(batch_of(16_000), partitions)
@@ -532,7 +535,7 @@ def test_fetch_enters_the_kernel_to_look_at_the_cache_and_to_send(
         calls = kernel_calls(wire, request)
         assert len(wire.response()) > len(batch)
         assert calls.pop("recv_into") == 1
-        # What comes before the records, what comes after, and the records themselves.
+        # The data before the records, after them, and the records themselves.
         assert calls.pop("sendmsg", 0) + calls.pop("send", 0) <= 2
         assert calls.pop("sendfile") <= 2
         assert calls.pop("preadv") <= 2 + len(batch) // platform.PROBE_STRIDE_BYTES + 1
@@ -622,7 +625,7 @@ def test_partitions_without_news_cost_few_calls(
     def body(wire: Wire) -> None:
         wire.request(produce_frame(batch_of(4_000)))
         wire.response()
-        end = 4  # it has so many records
+        end = 4  # it has this many records
         counts = []
         for partitions in (1, PARTITIONS):
             request = fetch_frame(8_000, partitions, offset=end)
@@ -713,7 +716,7 @@ def test_heartbeat_runs_a_bounded_number_of_python_functions(
 def test_join_that_waits_runs_a_bounded_number_of_python_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of a member which joins again: with the one whose id was asked for it is not complete."""
+    """Of a member that joins again: the rebalance is not complete with the one whose id was requested for it."""
 
     def body(wire: Wire) -> None:
         member_id = member_of(wire)

@@ -1,4 +1,4 @@
-"""What the process says when it cannot start, and to service managers."""
+"""The messages of a process that cannot start, and its notifications to service managers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         notify_manager("READY=1")
         assert manager.recv(100) == b"READY=1"
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "none"))
-    notify_manager("READY=1")  # nobody there is no reason to stop
+    notify_manager("READY=1")  # a missing manager is no reason to stop
     monkeypatch.delenv("NOTIFY_SOCKET")
     notify_manager("READY=1")
 

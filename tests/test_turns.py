@@ -250,7 +250,7 @@ async def test_one_address_has_one_piece_of_long_work_in_the_rotation() -> None:
 async def test_work_that_only_takes_long_on_the_clock_is_not_long() -> None:
     time = 0
 
-    def slow() -> int:  # a machine so busy that each look at the clock is a slice later
+    def slow() -> int:  # a machine so busy that each read of the clock is a slice later
         nonlocal time
         time += 10_000
         return time

@@ -27,7 +27,7 @@ LIMIT_MS = 40
 
 
 def burn(ms: int) -> None:
-    """Use so much CPU."""
+    """Use this much CPU time."""
     until = time.thread_time_ns() + ms * 1_000_000
     while time.thread_time_ns() < until:
         pass
@@ -35,7 +35,7 @@ def burn(ms: int) -> None:
 
 @contextmanager
 def watched(limit_ms: int = LIMIT_MS, *, collects: bool = False) -> Iterator[Watchdog]:
-    """Unless it `collects`, no collection of what earlier tests left makes a turn long."""
+    """Unless it `collects`, no collection of earlier tests' objects makes a turn long."""
     watchdog = Watchdog(limit_ms)
     if not collects:
         gc.disable()
@@ -125,19 +125,19 @@ def test_turn_that_waits_is_not_long() -> None:
 
 def test_state_that_takes_long_to_collect_is_kept_from_the_collector() -> None:
     state: list[Any] = []
-    before = gc.get_freeze_count()  # what the tests have frozen themselves
+    before = gc.get_freeze_count()  # objects that the tests have frozen themselves
     with watched(collects=True) as watchdog:
         watchdog.start()
         state.extend([] for _ in range(1_000_000))
         gc.collect()
         frozen = gc.get_freeze_count()
         assert frozen >= before + 500_000
-    state.clear()  # and is freed all the same
+    state.clear()  # and is freed nevertheless
     assert gc.get_freeze_count() < frozen - 500_000
 
 
 def test_what_short_collections_leave_is_collected_between_two_turns() -> None:
-    limit_ms = 100 * LIMIT_MS  # beside it, the heap of this process is collected in a short time
+    limit_ms = 100 * LIMIT_MS  # long compared with collecting the heap of this process
     collected: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
@@ -197,7 +197,7 @@ def test_longest_turn_and_the_beginning_of_the_turn_are_known() -> None:
         run(watchdog, work)
         assert 20_000_000 <= watchdog.selector.longest_ns < 1_000_000_000
     ((before_us, told_us),) = began
-    # Time in which the thread did not run is not the turn's: the beginning is never told too early by it.
+    # Time in which the thread did not run does not belong to the turn, and never makes its start too early.
     assert told_us >= before_us - 20_000
 
 

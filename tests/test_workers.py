@@ -1,4 +1,4 @@
-"""Work in worker processes: who comes next, and what happens to work without end."""
+"""Work in worker processes: the order of clients, and the end of endless work."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_permits_go_round_between_clients() -> None:
         tasks[4].cancel()
         await asyncio.wait(tasks)
         assert order == [1, 1, 2, 3, 1]
-        # Given and cancelled at the same moment, a permit is handed on.
+        # A permit that is granted and cancelled at the same moment is passed on.
         async with permits.permit(1):
             waiting = [asyncio.create_task(hold(client)) for client in (2, 3)]
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from ..support.wire_client import WireClient
 
 
 class Target(KwireBroker):
-    """A broker process, its log since it was last looked at, and clients of it."""
+    """A broker process, its log since the last check, and its clients."""
 
     seen = 0
 
@@ -23,7 +23,7 @@ class Target(KwireBroker):
         return WireClient(self.host, self.port)
 
     def new_log(self) -> str:
-        """What was logged since the last call."""
+        """The log since the last call."""
         with self.log_path.open("rb") as log:
             log.seek(self.seen)
             data = log.read()
@@ -58,7 +58,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def served(client: WireClient) -> list[tuple[ApiKey, int, int]]:
-    """What the broker advertises: (API, lowest, highest version)."""
+    """The APIs that the broker advertises: (API, lowest, highest version)."""
     answer: Any = client.call(ApiKey.API_VERSIONS, 0, {})
     return [
         (ApiKey(row["api_key"]), row["min_version"], row["max_version"])

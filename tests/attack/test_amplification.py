@@ -1,4 +1,4 @@
-"""Small requests that would ask for the same large answer many times."""
+"""Small requests that ask for the same large answer many times."""
 
 from __future__ import annotations
 

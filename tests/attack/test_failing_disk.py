@@ -34,7 +34,7 @@ def test_broker_stops_when_its_store_cannot_be_written(
 
         monkeypatch.setattr(NodeFile, "commit", full)
         for _ in range(2):
-            # The first is told by the commit, the second by the store that is no more.
+            # The first error comes from the commit, the second from the closed store.
             with pytest.raises(StoreClosed, match="disk is full"):
                 await broker.opened.cluster.allocate_producer_ids(1)
         assert broker.failed is not None

@@ -15,7 +15,7 @@ def test_no_session_begins_beyond_the_partitions_that_all_may_have() -> None:
     opened(cache, *MANY)
     refused = cache.context(request(*MANY), 12, 5)
     assert refused.session is None and not refused.error
-    assert len(refused.partitions) == 6  # it is answered all the same
+    assert len(refused.partitions) == 6  # it is still answered
     opened(cache, *MANY[:4])
     # Idle ones make room.
     opened(cache, *MANY, now=1006)

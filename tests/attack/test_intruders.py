@@ -1,4 +1,4 @@
-"""Nobody gets in who does not belong: the attacks of bench/attack/intruders on one secured broker."""
+"""Intruders stay out: the attacks of bench/attack/intruders on one secured broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKwire]:
         yield started
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TLS 1.0 is asked for
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TLS 1.0 is requested
 def test_nobody_gets_in(broker: SecuredKwire) -> None:
     # The last attack looks for the secrets of those before.
     tried = {name: list(attack(broker)) for name, attack in ATTACKS.items()}

@@ -1,4 +1,4 @@
-"""Hostile clients of share groups, on a broker without an authorizer, where everybody may also play a broker."""
+"""Hostile clients of share groups, on a broker without an authorizer, where every client may also pose as a broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TURNED = ((10, 15, 0, 1), (12, 3, 0, 2))
 
 
 class Hostile:
-    """A broker with a topic, a group for each attack, and whoever attacks."""
+    """A broker with a topic, a group for each attack, and an attacker."""
 
     def __init__(self, broker: MeteredKwire) -> None:
         self.broker = broker
@@ -82,7 +82,7 @@ class Hostile:
     def of_partition(
         self, api: ApiKey, version: int, group: str, *rows: dict[str, Any]
     ) -> dict[str, Any]:
-        """What brokers ask of share coordinators."""
+        """A broker's request to a share coordinator."""
         topics = [{"topic_id": self.topic_id, "partitions": list(rows)}]
         return self.call(api, version, group_id=group, topics=topics)
 
@@ -95,7 +95,7 @@ class Hostile:
         return errors_in(self.of_partition(ApiKey.WRITE_SHARE_GROUP_STATE, 1, group, row))
 
     def acquired(self, group: str) -> list[tuple[int, int]]:
-        """What a new member gets, and gives back."""
+        """Records that a new member acquires and returns."""
         wire = Wire(self.broker.port, 60.0)
         try:
             found: list[tuple[int, int]] = []

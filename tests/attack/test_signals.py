@@ -1,4 +1,4 @@
-"""How a broker ends, and what it does when nobody reads what it prints."""
+"""How a broker ends, and its behavior without a reader of its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def terminate_twice(pid: int) -> None:
 
 @pytest.fixture
 def hangup_not_ignored() -> Iterator[None]:
-    """Processes that are started meanwhile end on SIGHUP, also where pytest itself runs under nohup."""
+    """Processes started in the meantime end on SIGHUP, even if pytest itself runs under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

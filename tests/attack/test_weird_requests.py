@@ -1,7 +1,7 @@
-"""Requests that are well encoded and mean nothing good, to every API in every version.
+"""Well-encoded requests with harmful content, to every API in every version.
 
-Each must be answered (one that acks=0 forbids to answer is left out), without UNKNOWN_SERVER_ERROR and
-without an internal error in the log.
+Each must be answered (except a request with acks=0, which has no answer), without UNKNOWN_SERVER_ERROR and without an
+internal error in the log.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_every_api_answers_whatever_it_is_asked(target: Target, seed: int) -> No
         assert ask_at_random(target, client, rnd) > 0
 
 
-#: Of these Apache Kafka takes what is not in its enumerations for a broken request, and so do we.
+#: For these, Apache Kafka treats unknown values of enumerations as a malformed request, and so does kwire.
 CLOSING = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 
 

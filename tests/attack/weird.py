@@ -76,7 +76,7 @@ class Weird:
         if kind.name.startswith("u"):
             return rnd.choice((0, 1, 2**bits - 1))
         if name.endswith("timeout_ms") or name == "max_wait_ms":
-            # An answer that may be late is no hang; the slow ones are in tests of their own.
+            # A late answer would look like a hang; separate tests cover slow answers.
             return rnd.choice(TIMES_MS) if name != "max_wait_ms" else rnd.choice((0, 1, -1, 10))
         if name in MANY:
             return rnd.choice((-1, 0, 1, 2, 3, -2, -(2**31), 2**31 - 1))

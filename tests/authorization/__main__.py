@@ -43,7 +43,7 @@ def settings_of(broker: KafkaProcess) -> dict[str, str]:
 
 
 def until_known(admin: WireClient, bindings: int) -> None:
-    """Wait until the broker applies the ACLs: with KRaft, the answer to CreateAcls may come before that."""
+    """Wait until the broker applies the ACLs: with KRaft, CreateAcls may be answered earlier."""
     for _ in range(1000):
         answer = admin.call(ApiKey.DESCRIBE_ACLS, 3, ALICES_ACLS)
         assert answer is not None

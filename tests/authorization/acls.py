@@ -1,4 +1,4 @@
-"""ACLs for alice as rows of requests: what allows her everything, and denials."""
+"""ACLs for alice as rows of requests: an ACL that allows everything, and denials."""
 
 from __future__ import annotations
 

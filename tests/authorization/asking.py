@@ -198,7 +198,7 @@ def each_version(ranges: Ranges) -> Iterator[tuple[Case, int]]:
 
 
 def ranges_of(client: WireClient) -> Ranges:
-    """What a broker says that it serves."""
+    """The version ranges that a broker advertises."""
     answer = client.call(ApiKey.API_VERSIONS, 0, {})
     assert answer is not None
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer["api_keys"]}

@@ -1,7 +1,7 @@
-"""Requests whose answers depend on permissions, and what of an answer shows that.
+"""Requests whose answers depend on permissions, and the parts of the answers that show it.
 
-A case is sent once with every permission and once without each; what differs between the two
-answers is the effect of the permission.
+A case is sent once with every permission and once without each; the difference between the two answers is the effect of
+the permission.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SINGLE: tuple[Permission, ...] = (
     (TOKEN, DESCRIBE),
     *((USER, each) for each in (CREATE_TOKENS, DESCRIBE_TOKENS)),
 )
-#: Two at once: where either of them is enough.
+#: Two at once, for cases in which either of them is enough.
 PAIRS: tuple[tuple[Permission, Permission], ...] = (
     ((TOPIC, CREATE), (CLUSTER, CREATE)),
     ((TOPIC, DESCRIBE), (TOPIC, DELETE)),
@@ -75,13 +75,13 @@ class Names(Protocol):
     topic_id: bytes
     group: str
     transactional_id: str
-    #: The id of the broker that is asked.
+    #: The id of the broker that gets the request.
     broker: str
     #: Of a token that belongs to bob.
     hmac: bytes
 
     def new_topic(self) -> tuple[str, bytes]:
-        """A topic that nobody else uses, and its id."""
+        """A topic for one request only, and its id."""
         ...
 
     def unused(self) -> str:
@@ -102,9 +102,9 @@ class Names(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """One request in some versions; `values` makes its fields, and what they need to be there.
+    """One request in some versions; `values` makes its fields, and creates the objects that they need.
 
-    Shape: it is sent to brokers that serve `needs`, too.
+    Shape: it is sent only to brokers that also serve `needs`.
     """
 
     name: str
@@ -496,7 +496,7 @@ CASES = (
 
 
 def outline(answer: Any, path: str = "") -> dict[str, Any]:
-    """What permissions can change in an answer: error codes, bits of operations, lists without rows.
+    """The parts of an answer that permissions can change: error codes, bits of operations, lists without rows.
 
     Shape: path -> error code or number, or "some" and "none" for a list; ids as "id" or "zero".
     """
@@ -523,8 +523,8 @@ def outline(answer: Any, path: str = "") -> dict[str, Any]:
 
 
 def effect(allowed: dict[str, Any], denied: dict[str, Any]) -> dict[str, Any]:
-    """What a denial changed: the new value of each path, and None where its row is gone."""
+    """The changes of a denial: the new value of each path, and None for a missing row."""
     changed = {path: value for path, value in denied.items() if allowed.get(path) != value}
     gone = dict.fromkeys(allowed.keys() - denied.keys())
-    # Below a list that is empty now, or behind an error, what is missing follows from it.
+    # Below a list that is now empty, or next to an error, missing values are a consequence.
     return changed if changed else gone

@@ -1,8 +1,8 @@
-"""kwire's answers to a client that lacks a permission, beside those of Apache Kafka 3.9.2 and 4.3.0.
+"""kwire's answers to a client that lacks a permission, compared with those of Apache Kafka 3.9.2 and 4.3.0.
 
-One broker, with ACLs that allow everything and one that denies what is in question. A request is sent without
-each permission for which the broker asks, and each on which Apache Kafka's answers depend: by alice, who logs in with
-SCRAM, and a part of them by a client that does not log in.
+One broker, with ACLs that allow everything and one that denies the permission in question. A request is sent without
+each permission that the broker checks, and each that affects Apache Kafka's answers: by alice, who logs in with SCRAM,
+and some of them by a client without a login.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ ALICE, ANONYMOUS = "alice", "ANONYMOUS"
 
 
 class Denier(AclAuthorizer):
-    """Allows everything but `denied` to one user, and notes what it is asked for."""
+    """Allows everything but `denied` to one user, and records the checked permissions."""
 
     def __init__(self, user: str) -> None:
         super().__init__({"User:admin"})
@@ -138,7 +138,7 @@ class Denier(AclAuthorizer):
 class Found(NamedTuple):
     """kwire's tables.
 
-    Shape: `others` has what changed for bob and the super user admin while everything was denied to alice.
+    Shape: `others` has the changes for bob and the super user admin while everything was denied to alice.
     """
 
     table: Table
@@ -189,7 +189,7 @@ def effects(asking: Asking, denier: Denier, cases: Sequence[tuple[Case, int]]) -
         asked = denier.asked
         known = {name for kafka in KAFKA.values() for name in kafka.get(key, ())}
         for denied in DENIALS:
-            # What the broker does not ask for cannot change its answer.
+            # A permission that the broker does not check cannot change its answer.
             if set(denied) & asked or name_of(denied) in known:
                 found = effect(allowed, asking.ask(case, version, denied))
                 asked |= denier.asked
@@ -200,7 +200,7 @@ def effects(asking: Asking, denier: Denier, cases: Sequence[tuple[Case, int]]) -
 
 
 def effects_on_others(asking: Asking, cases: Sequence[tuple[Case, int]]) -> dict[str, Any]:
-    """What changes for bob and admin while alice is denied everything: case and user -> effect."""
+    """The changes for bob and admin while everything is denied to alice: case and user -> effect."""
     changed = {}
     for user in ("bob", "admin"):
         with closing(asking.connect(user)) as client:

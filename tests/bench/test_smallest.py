@@ -31,7 +31,7 @@ def at(message: Any, path: Path) -> list[Any]:
 
 
 def first_field(element: Any) -> Any:
-    """What an element begins with."""
+    """The first field of an element."""
     if not hasattr(element, "unknown_tags"):
         return element
     return getattr(element, schema_of(type(element)).fields[0].name)

@@ -1,4 +1,4 @@
-"""What the table of a test's costs says."""
+"""The text of the table of a test's costs."""
 
 from __future__ import annotations
 

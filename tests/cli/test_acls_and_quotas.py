@@ -1,4 +1,4 @@
-"""`kwire acls` and `kwire quotas`: what their options mean."""
+"""`kwire acls` and `kwire quotas`: the meaning of their options."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ..testing.clients import consumer, read
 
 @pytest.fixture
 def run(kafka: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command on the broker, and returns what it printed, errors included."""
+    """Runs a command on the broker, and returns its output, including errors."""
     return runner(kafka.bootstrap_servers, capsys)
 
 

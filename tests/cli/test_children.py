@@ -1,4 +1,4 @@
-"""Child processes of the command, started in a folder whose names shadow what is installed."""
+"""Child processes of the command, started in a folder whose names shadow installed packages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROTECTED = "from server.__main__ import protect_children; protect_children()"
-#: What a broker does for recovery and compaction.
+#: As a broker does for recovery and compaction.
 SPAWN = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
     print(pool.submit(int, "7").result())
 """
-#: What `kwire cluster` does, and Spark, by way of Java.
+#: As `kwire cluster` does, and Spark, through Java.
 MODULE = """
 import subprocess
 command = [sys.executable, "-m", sys.argv[1], "--version"]

@@ -58,7 +58,7 @@ def test_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
 
     monkeypatch.setattr(brokers, "first_contact", lambda *_: SimpleNamespace(close=lambda: None))
     options = Namespace(bootstrap="b", properties=[], command_config=[])
-    assert with_brokers(command, options) == 1  # what was sent may have been done
+    assert with_brokers(command, options) == 1  # the request may have been carried out
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == (
         "half a table\n",
@@ -332,7 +332,7 @@ def test_stopped_broker_is_dumped_and_its_metadata_moved(tmp_path: Path) -> None
     assert "77777" in offline("coordination", "export", "--data-dir", str(other))
     offline("coordination", "export", "--data-dir", str(tmp_path / "nothing"), code=1)
 
-    # What fails leaves nothing behind, and what is there is not written over unasked.
+    # A failed export leaves no file, and an existing file is not overwritten.
     cut = tmp_path / "cut.json"
     cut.write_text(exported.read_text()[:-20])
     fresh = tmp_path / "fresh"

@@ -20,7 +20,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def proposed(script: Path, *words: str) -> list[str]:
-    """What bash proposes for the last of the words."""
+    """bash's proposals for the last of the words."""
     line = " ".join(f"'{word}'" for word in words)
     done = subprocess.run(
         ["bash", "-c", f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1};"

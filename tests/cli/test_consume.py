@@ -1,4 +1,4 @@
-"""What `kwire consume` prints."""
+"""The output of `kwire consume`."""
 
 from __future__ import annotations
 

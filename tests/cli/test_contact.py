@@ -1,4 +1,4 @@
-"""What a client command says when it cannot use a broker."""
+"""The messages of a client command that cannot use a broker."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def broker(serve: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
 
 
 def refused(responses: list[Any], arguments: dict[str, Any]) -> str:
-    """What is said of a broker that gives these answers, then closes the connection."""
+    """The message about a broker that sends these answers, then closes the connection."""
     served = broker(lambda sock: answer(sock, responses))
     with served as sock, pytest.raises(ContactError) as error:
         make_contact(sock, "localhost", arguments)

@@ -1,4 +1,4 @@
-"""Commands that read a directory end, whatever is in it."""
+"""Commands that read a directory terminate, whatever its content."""
 
 from __future__ import annotations
 

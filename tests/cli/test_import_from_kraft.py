@@ -1,4 +1,4 @@
-"""`kwire coordination import --from-kraft`: what is refused, and what it leaves as it was."""
+"""`kwire coordination import --from-kraft`: refusals, and what they leave unchanged."""
 
 from __future__ import annotations
 

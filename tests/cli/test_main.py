@@ -1,4 +1,4 @@
-"""The command itself: help, versions, what is loaded."""
+"""The command itself: help, versions, imported modules."""
 
 from __future__ import annotations
 

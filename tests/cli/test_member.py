@@ -1,4 +1,4 @@
-"""What a member of a group asks, and what it makes of the answers."""
+"""The requests of a group's member, and its reactions to the answers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_opaque_bytes_of_later_versions_are_read() -> None:
 
 
 class Asked:
-    """Runs what asks against prepared answers, and keeps the requests."""
+    """Runs a generator of requests against prepared answers, and keeps the requests."""
 
     def __init__(self, **answers: list[Any]) -> None:
         self.answers = answers

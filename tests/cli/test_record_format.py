@@ -28,7 +28,7 @@ def record(**changes: Any) -> Record:
 
 
 def printed(form: Form, shown: Record) -> bytes:
-    """What is printed of a record; the shorter way for values has to give the same."""
+    """The output for a record; the shorter path for values must produce the same."""
     text = form.one(shown, SOURCE)
     if form.around is not None:
         before, after, null = form.around

@@ -1,4 +1,4 @@
-"""Where a reset of a group's offsets goes."""
+"""The target of a reset of a group's offsets."""
 
 from __future__ import annotations
 

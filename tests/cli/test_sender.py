@@ -1,4 +1,4 @@
-"""What `kwire produce` sends."""
+"""The requests of `kwire produce`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_keys_hash_as_in_apache_kafkas_own_test(key: bytes, number: int) -> None
 
 
 class Pieces(io.RawIOBase):
-    """A stream that gives one piece at a time."""
+    """A stream that returns one piece at a time."""
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)

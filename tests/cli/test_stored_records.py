@@ -181,7 +181,7 @@ def test_metadata_in_another_directory_is_decoded_when_told(
 def test_what_a_directory_was_formatted_with_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As by Apache Kafka 4.3.0's tool."""
+    """As in Apache Kafka 4.3.0's tool."""
     path = tmp_path / "bootstrap.checkpoint"
     path.write_bytes(
         (KRAFT / "__cluster_metadata-0" / f"{37:020d}-0000000001.checkpoint").read_bytes()

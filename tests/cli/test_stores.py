@@ -1,4 +1,4 @@
-"""Which store a command opens by itself, and with which login and TLS."""
+"""The store that a command opens itself, with its login and TLS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOGIN = (
 PROPERTIES = (
     "log.dirs=/data/one, /data/two\nzookeeper.connect=zk1:2182/kafka\n"
     + LOGIN
-    # What has nothing to do with ZooKeeper does not matter, even if it cannot work here.
+    # Settings unrelated to ZooKeeper do not matter, even if they cannot work here.
     + "listeners=SASL_SSL://:9093\nsasl.enabled.mechanisms=FOO\nnum.io.threads=none\n"
 )
 

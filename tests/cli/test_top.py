@@ -1,4 +1,4 @@
-"""`kwire top`: the figures, their form, and how often brokers are asked. Time is the test's."""
+"""`kwire top`: the figures, their form, and the interval of requests. The test controls the time."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_broker_that_refuses_is_told_in_words(capsys: pytest.CaptureFixture[str]
 
 
 def test_every_series_that_is_read_is_served(tmp_path: Path) -> None:
-    """What a real broker serves fills every table."""
+    """The series of a real broker fill every table."""
 
     async def run() -> tuple[str, str]:
         broker = broker_in(tmp_path)

@@ -1,4 +1,4 @@
-"""What commands do while a controller or leader is on its way."""
+"""The behavior of commands while a controller or leader is being elected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 class MovedCluster(Brokers):
-    """Broker 1 was the controller; broker 2 is, which Metadata says from the second time on. No topic has a leader."""
+    """Broker 1 was the controller; now it is broker 2, which Metadata reports from the second answer on. No topic has a
+    leader.
+    """
 
     def __init__(self) -> None:
         self.nodes = {1: "first", 2: "second"}

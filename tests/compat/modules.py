@@ -1,6 +1,7 @@
-"""What the Kafka modules of Testcontainers do with a container: its variables, its command, the script that is copied into it, and what they wait for.
+"""How the Kafka modules of Testcontainers use a container: variables, command, copied script, condition for readiness.
 
-Read in their sources; the commits are those of the files that were read. {host}, {port}, {hostname} and {cluster} stand for what a module fills in.
+Taken from their sources; the commits are those of the files. {host}, {port}, {hostname} and {cluster} stand for values
+that a module fills in.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _RUNNING = r".*Transitioning from RECOVERY to RUNNING.*"
 class Module:
     """One way in which a module starts a container.
 
-    Shape: `shell` is the program of the command, whose argument after -c is `command`; `script_path` is where `script` is copied. `port` is the
-    container's port for clients; `log` a regular expression for the line that says that it is ready. `cluster_id` is the one that the cluster has to have.
+    Shape: `shell` is the program of the command, whose argument after -c is `command`; `script_path` is the target path
+    of `script`. `port` is the container's port for clients; `log` is a regular expression for the log line of
+    readiness. `cluster_id` is the required id of the cluster.
     """
 
     name: str

@@ -41,7 +41,7 @@ def services() -> dict[str, Any]:
 
 
 def settings(service: dict[str, Any]) -> BrokerConfig:
-    """What a broker's command line sets, read as the command reads it. Errors: ConfigError."""
+    """The settings in a broker's command line, parsed as by the command. Errors: ConfigError."""
     words = [*service["entrypoint"], *service["command"]]
     assert words[:2] == ["kwire", "serve"]
     given = dict(
@@ -59,7 +59,7 @@ def settings(service: dict[str, Any]) -> BrokerConfig:
 
 
 def ensemble_ports(service: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Name -> quorum, election and client port, as each server is told."""
+    """Name -> quorum, election and client port, from each server's settings."""
     lines = service["environment"]["ZOO_SERVERS"].split()
     found = [re.fullmatch(r"server\.(\d)=(\S+?):(\d+):(\d+);(\d+)", line) for line in lines]
     return {match[2]: tuple(map(int, match.groups()[2:])) for match in found if match}
@@ -234,7 +234,7 @@ def test_secured_brokers_can_use_the_certificate_that_the_documentation_makes(
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
-    """A handshake in memory; both sides present what they have. Errors: SSLError."""
+    """A handshake in memory with the credentials of both sides. Errors: SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=host),

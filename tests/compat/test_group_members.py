@@ -1,4 +1,4 @@
-"""What counts as left out, and what as read again without a reason, when a group's members are watched."""
+"""The definitions of skipped records and of records read again without a reason, when a group's members are watched."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The image in place of apache/kafka and confluentinc/cp-kafka: what Testcontainers' modules do with a container, done in a directory.
+"""The image in place of apache/kafka and confluentinc/cp-kafka: the steps of Testcontainers' modules, in a directory.
 
-The scripts of the image and of the modules are the same, but the paths and the ports in them are moved, so that no engine is needed.
+The scripts of the image and of the modules are used with other paths and ports, so that no container engine is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PORTS = ("9092", "9093", "9094", "2181")
 
 
 def loaded() -> ModuleType:
-    """image.py, which is no module of a package."""
+    """image.py, which is not a module of a package."""
     spec = importlib.util.spec_from_file_location("kwire_image", IMAGE / "image.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -142,7 +142,7 @@ class Container:
         kwire.chmod(0o755)
 
     def moved(self, text: str) -> str:
-        """A text with paths and ports of a container as they are here."""
+        """A text in which the container's paths and ports are replaced."""
         folders = "|".join(map(re.escape, FOLDERS))
         text = re.sub(rf"(?<![\w/])(?:{folders})", lambda found: f"{self.root}{found[0]}", text)
         for port, here in self.ports.items():

@@ -1,4 +1,4 @@
-"""The runner of other projects' test suites: what it reads, and that its lists and its page agree."""
+"""The runner of other projects' test suites: its parsers, and the agreement of its lists and its page."""
 
 from __future__ import annotations
 

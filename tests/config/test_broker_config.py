@@ -267,7 +267,7 @@ def test_log_config_takes_overrides_then_broker_values() -> None:
 
 @pytest.mark.usefixtures("both_forms")
 def test_log_config_without_settings_is_kafkas_default() -> None:
-    """Records are read, as by Apache Kafka, where the native module does it."""
+    """As in Apache Kafka, records are read, if the native module does it."""
     config = BrokerConfig({})
     validation = "standard" if native.form() == "pure" else "deep"
     assert LogConfig.of(config, config.topic_config({})) == LogConfig(validation=validation)

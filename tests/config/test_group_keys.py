@@ -1,4 +1,4 @@
-"""Configs of groups, beside the table of Apache Kafka 4.3.0 and what it answered to the same requests."""
+"""Configs of groups, compared with the table of Apache Kafka 4.3.0 and its answers to the same requests."""
 
 from __future__ import annotations
 

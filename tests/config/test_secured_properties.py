@@ -1,4 +1,6 @@
-"""server.properties of secured Apache Kafka 3.9 brokers: each works as it is, or is refused by the key that does not."""
+"""server.properties of secured Apache Kafka 3.9 brokers: each works unchanged, or is refused with the name of the
+unsupported key.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def changed(text: str, **lines: str) -> str:
     return text + "".join(f"{name.replace('_', '.')}={value}\n" for name, value in lines.items())
 
 
-#: What is in the file; the key it is refused by (None: it works); what the message says.
+#: The content of the file; the key that is refused (None: it works); the text of the message.
 FILES: dict[str, tuple[str, str | None, str]] = {
     "SASL_SSL with SCRAM, PKCS12": (SCRAM, None, ""),
     "the same, with a JKS keystore": (

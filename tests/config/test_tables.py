@@ -133,7 +133,7 @@ ELSEWHERE = (
     "transaction.max.timeout.ms",
 )
 
-#: Read through config/group_keys.py, as what a group inherits and as the range of what it may set.
+#: Read through config/group_keys.py, as inherited values of a group and as limits of its own.
 OF_GROUPS = {
     name
     for key, inherits, bounds in GROUP.values()
@@ -175,7 +175,7 @@ def test_a_key_has_an_effect_exactly_if_something_reads_it() -> None:
         "unclean.leader.election.enable",
     ):
         topic[name] = f'"{name}"' in text
-    # The older name of the two bounds beside it.
+    # The older name of the two bounds next to it.
     topic["message.timestamp.difference.max.ms"] = topic["message.timestamp.before.max.ms"]
     assert {n: key.used for n, key in TOPIC.items() if key.doc} == {
         n: topic[n] for n, key in TOPIC.items() if key.doc

@@ -1,4 +1,4 @@
-"""A broker with a console, and an HTTP client that looks at it."""
+"""A broker with a console, and an HTTP client for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something to look at: topics, records, groups and transactions, made by stock clients."""
+"""Content for the pages: topics, records, groups and transactions, made by stock clients."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Load:
         consumer.close()
 
     def commit(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
-        """Commit for a group that nobody is a member of."""
+        """Commit for a group without members."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
         consumer.commit(
             offsets=[TopicPartition(topic, number, at) for (topic, number), at in offsets.items()],

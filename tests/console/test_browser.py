@@ -59,7 +59,7 @@ MAX_CPU_S = 1.0
 
 
 class Served:
-    """A broker in a process of its own."""
+    """A broker in a separate process."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log"
@@ -110,7 +110,7 @@ class Served:
         self.process.terminate()
         try:
             self.process.wait(60)
-        except subprocess.TimeoutExpired:  # its data is removed, too
+        except subprocess.TimeoutExpired:  # its data is also removed
             self.process.kill()
             self.process.wait()
             raise
@@ -139,7 +139,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Tab:
-    """A page of the browser that notes what goes wrong in it."""
+    """A browser page that records its errors."""
 
     def __init__(self, browser: Any, served: Served, **options: Any) -> None:
         self.served = served
@@ -301,7 +301,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                     each.result(120)
         yield served
     finally:
-        served.process.kill()  # closing 10,000 logs takes a while, and nobody reads them again
+        served.process.kill()  # closing 10,000 logs takes a while, and they are not needed again
         served.process.wait()
 
 
@@ -309,7 +309,7 @@ def test_pages_with_much_to_show_come_within_a_second(crowd: Served, chromium: A
     crowd.metric("kwire_loop_longest_turn_seconds")  # from now on
     took = {}
     with Tab(chromium, crowd) as tab:
-        tab.open("/console/")  # loads what is loaded once
+        tab.open("/console/")  # imports modules that are imported once
         for path in (
             *("/console/", ""),
             *("/console/topics?sort=lag&desc=1&page=3", "/console/topics"),
@@ -319,7 +319,7 @@ def test_pages_with_much_to_show_come_within_a_second(crowd: Served, chromium: A
             *("/console/groups?sort=lag&desc=1", "/console/groups", ""),
             "/console/group?id=group-0500",
         ):
-            if not path:  # what was gathered for the pages before, which need as much or more, is not used again
+            if not path:  # data gathered for earlier pages is not reused
                 tab.page.wait_for_timeout(2_100)
                 continue
             before, began_s = crowd.cpu_s(), time.monotonic()

@@ -1,4 +1,4 @@
-"""The language in which messages are searched."""
+"""The language of message filters."""
 
 from __future__ import annotations
 

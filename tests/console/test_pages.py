@@ -138,7 +138,7 @@ def test_topics_are_listed_with_records_and_settings(
             assert page.status == 200 and "partition=2" in page.text
             page = await browser.get("/console/topics/orders/settings")
             assert "1 setting differs" in page.text
-            assert "604800000" in page.text  # the default of the one that differs
+            assert "604800000" in page.text  # the default of the config that differs
             assert (
                 "No group has committed"
                 in (await browser.get("/console/topics/orders/groups")).text
@@ -253,7 +253,7 @@ def test_console_that_others_can_reach_is_warned_of(
 
 
 def test_page_says_what_was_not_answered(tmp_path: Path) -> None:
-    """What a principal may not ask at all is a page, and no internal error."""
+    """A request that a principal may not make results in a page, not in an internal error."""
 
     async def main() -> None:
         async with console(tmp_path, authorizer__class__name=AUTHORIZER) as browser:
@@ -266,7 +266,7 @@ def test_page_says_what_was_not_answered(tmp_path: Path) -> None:
 def test_requests_for_live_pages_leave_connections_for_probes(tmp_path: Path) -> None:
     async def main() -> None:
         async with console(tmp_path) as browser:
-            for _ in range(MAX_STREAMS + 1):  # nobody reads what follows the head
+            for _ in range(MAX_STREAMS + 1):  # the rest after the head is not read
                 assert (
                     await browser.request("HEAD", "/console/live/cluster", b"", {})
                 ).status == 200

@@ -1,4 +1,4 @@
-"""The console of each broker of a cluster shows what the others know."""
+"""The console of each broker of a cluster shows the facts of the others."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_pages_show_what_other_brokers_know(cluster: Cluster) -> None:
     for broker in cluster.brokers:
         assert {cluster.leader("orders", number) for number in range(4)} == {1, 2}
         page = get(cluster, broker, "/console/topics/orders")
-        assert page.count("1 record held back") == 4  # so each leader was asked for both ends
+        assert page.count("1 record held back") == 4  # so both ends were requested from each leader
         messages = get(cluster, broker, "/console/topics/orders/messages")
         for number in range(4):
             assert f"value-{number}" in messages

@@ -1,4 +1,4 @@
-"""Keys and values as they are shown."""
+"""Keys and values in displayed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console changes something only for a browser that has the token, on a page of its own."""
+"""The console changes something only for a browser that has the token, from the console's own page."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Member:
         return self.publisher.image
 
     def handle(self, request: Any) -> Any:
-        """Do what the handlers of controller requests do."""
+        """Do the same as the handlers of controller requests."""
         if isinstance(request, UpdateMetadataRequest):
             self.publisher.publish(updated(self.image, request))
             return UpdateMetadataResponse()

@@ -20,7 +20,7 @@ from .images import broker
 
 
 class Broker:
-    """Another broker: what it received, and whether it can be reached."""
+    """Another broker: its received requests, and whether it is reachable."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, int]] = []

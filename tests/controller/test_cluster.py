@@ -335,7 +335,7 @@ def test_broker_that_shuts_down_keeps_what_nobody_else_has() -> None:
         shutdown = await one.controller.controlled_shutdown(2, two.controller.broker_epoch)
         assert shutdown == Shutdown(ErrorCode.NONE, [T0])
         assert state(one) == (2, 0, (2,))
-        # Other brokers that come or go do not change that.
+        # Other brokers that start or stop do not change that.
         late = await join(maker_of(members), 3, one.network)
         await one.until(lambda image: 3 in image.brokers)
         assert state(one) == (2, 0, (2,))
@@ -826,7 +826,7 @@ def test_move_goes_on_with_the_next_controller() -> None:
         await two.until(lambda image: 1 not in image.brokers)
         await two.turn()
         assert replicas(two) == ((3, 2), (3,), (2,))
-        assert state(two) == (2, 2, (2,))  # in a new leader epoch: nobody may have been told
+        assert state(two) == (2, 2, (2,))  # a new leader epoch, as brokers may not know
         await alter(two, two, (2, 3))
         await two.until(leads(T0, 3))
         await two.turn()

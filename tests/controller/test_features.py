@@ -1,4 +1,4 @@
-"""Updates of feature levels, beside what Apache Kafka 4.3.0 and 3.9.2 answered to the same requests."""
+"""Updates of feature levels, compared with the answers of Apache Kafka 4.3.0 and 3.9.2 to the same requests."""
 
 from __future__ import annotations
 

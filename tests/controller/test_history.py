@@ -71,7 +71,7 @@ class History:
         if state is None:
             return
         before = self.state
-        # The store gives the next partition epoch.
+        # The store assigns the next partition epoch.
         self.state = state._replace(partition_epoch=before.partition_epoch + 1)
         assert state.leader_epoch >= before.leader_epoch
         if state.leader != before.leader:
@@ -237,7 +237,7 @@ def test_a_move_to_very_many_brokers_is_refused_in_little_time() -> None:
 
 
 class Cluster:
-    """Brokers that come and go, one of them the controller; leaders propose changes at random."""
+    """Brokers that start and stop, including the controller; leaders propose changes at random."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

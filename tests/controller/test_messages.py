@@ -1,4 +1,4 @@
-"""The requests that tell brokers of a change. Cases of ControllerChannelManagerTest (3.9)."""
+"""The requests that inform brokers of a change. Cases of ControllerChannelManagerTest (3.9)."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_broker_that_came_is_told_everything_and_the_others_of_it() -> None:
     assert list(roles(made[2])) == [T0]
     assert not roles(made[2])[T0].is_new
     assert [leader.broker_id for leader in the(LeaderAndIsrRequest, made[2]).live_leaders] == [1]
-    # The others have to be told that its replica is no longer offline.
+    # The others must learn that its replica is no longer offline.
     assert kinds(made[1]) == ["UpdateMetadata"]
     assert list(updates(made[1])) == [T0]
     assert updates(made[1])[T0].offline_replicas == []
@@ -306,7 +306,7 @@ def test_deleted_topic_has_the_leader_minus_two_and_its_stops_the_epoch_above_al
     assert updates(made[1])[T0].leader == -2
     assert the(UpdateMetadataRequest, made[1]).topic_states[0].topic_id == topic_id("t")
     assert stops(made[2]) == {T0: (-2, True)}
-    # A broker that starts meanwhile may still have the topic.
+    # A broker that starts in the meantime may still have the topic.
     late = image((1, 2, 3), base=after)
     assert updates(told(after, late, context=context)[3])[T0].leader == -2
 

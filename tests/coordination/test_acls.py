@@ -102,7 +102,7 @@ def test_change_reaches_every_broker_and_one_that_starts_later(run: Run) -> None
         one, other = await start(maker), await start(maker)
         both = AclBinding(TOPIC, READ), AclBinding(TOPIC, WRITE)
         await one.acls.create(both)
-        assert one.bindings == set(both)  # at once where it was asked for
+        assert one.bindings == set(both)  # immediately at the broker that was asked
         await other.sees(*both)
         late = await start(maker)
         assert late.bindings == set(both)
@@ -199,7 +199,7 @@ def test_everything_is_read_again_after_a_lost_session(run: Run) -> None:
         other.store.adopt_session()
         await one.acls.create([AclBinding(TOPIC, READ)])
         await other.sees(AclBinding(TOPIC, READ))
-        # The watches are left again, too.
+        # The watches are also left again.
         await one.acls.create([AclBinding(TOPIC, WRITE)])
         await other.sees(AclBinding(TOPIC, READ), AclBinding(TOPIC, WRITE))
         assert len(other.bindings) == 2

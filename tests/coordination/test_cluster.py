@@ -173,7 +173,7 @@ def test_lost_connection_is_told_with_what_follows_and_how_long_it_lasted(
 def test_broker_id_of_another_broker_is_waited_for_then_refused(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
         class Hasty(ManualClock):
-            """A store whose waits time out at once."""
+            """A store whose waits time out immediately."""
 
             def monotonic_ms(self) -> int:
                 return self.advance(1_000_000)

@@ -34,7 +34,7 @@ Run = Callable[[Callable[[StoreMaker], Any]], None]
 
 
 class Seen:
-    """Collects what a watch reports."""
+    """Collects the events of a watch."""
 
     def __init__(self) -> None:
         self.events: list[WatchEvent] = []

@@ -1,4 +1,4 @@
-"""The nodes left in the tree for the controller, with both stores; written as by Apache Kafka."""
+"""The nodes for the controller in the tree, with both stores; in Apache Kafka's format."""
 
 from __future__ import annotations
 

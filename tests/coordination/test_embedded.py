@@ -1,4 +1,4 @@
-"""What applies only to the embedded store: its file."""
+"""The embedded store's own behavior: its file."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from .conftest import StoreMaker
 from .test_contract import Run
 
 INFO = TokenInfo("id", "User:alice", "User:x y", ("User:bob", "User:ü*"), 1, 3, 2)
-#: What Apache Kafka 3.9.2 wrote for a token.
+#: Apache Kafka 3.9.2's data for a token.
 BY_KAFKA = (
     b'{"issueTimestamp":1795410083532,"renewers":["User%3Abob","User%3Ax%20y"],'
     b'"tokenRequester":"User%3Aalice","tokenId":"cOxvBBIsTwG5inC9bLnFqw","owner":"User%3Aalice",'

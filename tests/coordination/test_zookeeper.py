@@ -1,4 +1,4 @@
-"""What applies only to the ZooKeeper store: servers that become unavailable."""
+"""The ZooKeeper store's own behavior: servers that become unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins at ZooKeeper and ACLs of znodes, with a real server and as Apache Kafka 3.9.2 gives them."""
+"""Logins at ZooKeeper and ACLs of znodes, with a real server and compared with Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 

@@ -50,10 +50,10 @@ class Batch:
 
 
 class Machine:
-    """A shard, and everything that the runtime would do for it.
+    """A shard, and a replacement for the runtime.
 
-    Writes are committed at once, unless `hold` is set: then `commit()` or `fail(error)` ends them
-    one after another.
+    Writes are committed immediately, unless `hold` is set: then `commit()` or `fail(error)` ends them one after
+    another.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -402,7 +402,7 @@ def replay_log(shard: GroupShard, batches: list[Batch]) -> None:
 
 
 def hard_state(shard: GroupShard) -> dict[str, Any]:
-    """The state of a shard that must survive: per group what is persisted, committed, in transactions."""
+    """The state of a shard that must survive: per group, its persisted, committed and transactional state."""
     state = {}
     for group_id, group in shard.groups.items():
         store = group.offsets

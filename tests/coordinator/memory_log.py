@@ -1,4 +1,4 @@
-"""A CoordinatorLog in memory, whose writes are committed at once or when the test asks for it."""
+"""A CoordinatorLog in memory, whose writes are committed immediately or at the test's request."""
 
 from __future__ import annotations
 

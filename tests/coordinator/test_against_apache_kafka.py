@@ -389,8 +389,8 @@ def pending_member_leaves(script: Script) -> None:
 
 
 def commit_and_fetch_in_every_version(script: Script) -> None:
-    # Apache Kafka keeps offsets of version 0 in ZooKeeper; 4.x no longer has version 1, and a broker
-    # with the embedded store advertises what 4.x does.
+    # Apache Kafka keeps offsets of version 0 in ZooKeeper; 4.x no longer has version 1, and a broker with the embedded
+    # store advertises the versions of 4.x.
     for version in range(2, 10):
         script.ask(script.committing(("topic", 1, version)), version)
         script.ask(script.fetching(version, 0, 1), version)

@@ -114,7 +114,7 @@ def test_empty_group_is_deleted_with_its_offsets(machine: Machine) -> None:
 
 
 def gone(machine: Machine, *tps: tuple[str, int]) -> None:
-    """Tell the coordinator that partitions were deleted."""
+    """Inform the coordinator of deleted partitions."""
     deleted = [TopicPartition(*tp) for tp in tps]
     machine.apply(machine.shard.remove_partitions(GROUP, deleted, machine.now))
 

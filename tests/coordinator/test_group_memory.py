@@ -1,4 +1,4 @@
-"""The limit on the memory of groups: who is refused above it, and what frees memory."""
+"""The limit on the memory of groups: refusals above it, and the release of memory."""
 
 from __future__ import annotations
 

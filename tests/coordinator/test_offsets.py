@@ -59,7 +59,7 @@ def test_records_of_apache_kafka_4_are_read_and_written(
     assert (written[0].hex(), (written[1] or b"").hex()) == (key, value)
 
 
-# Who may commit
+# Permission to commit
 
 
 def test_simple_consumer_commits_without_joining(machine: Machine) -> None:
@@ -142,7 +142,7 @@ def test_simple_consumer_commits_after_all_members_left(machine: Machine) -> Non
     assert machine.row_errors(token) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-# What is stored
+# Stored offsets
 
 
 def test_metadata_that_is_too_long_is_refused_by_row(machine: Machine) -> None:

@@ -15,7 +15,7 @@ from server.coordinator.group.partitioner import (
 
 
 def plain_hash(text: str) -> int:
-    """As String.hashCode says it."""
+    """The definition of String.hashCode."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for place in range(0, len(data), 2):

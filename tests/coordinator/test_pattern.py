@@ -1,4 +1,4 @@
-"""Expressions of clients: what they match, and that matching cannot take long."""
+"""Expressions of clients: their matches, and the limit on the time of matching."""
 
 from __future__ import annotations
 

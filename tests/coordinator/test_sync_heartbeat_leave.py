@@ -261,7 +261,7 @@ def test_members_leave_in_one_request_and_each_has_its_error(machine: Machine) -
 
 
 def test_members_that_leave_together_are_removed_before_the_rebalance_ends_as_by_4() -> None:
-    """GroupMetadataManager.classicGroupLeaveToClassicGroup; by 3.9, the one that waits has joined in between."""
+    """GroupMetadataManager.classicGroupLeaveToClassicGroup; in 3.9, the waiting member has joined in between."""
     for together, error, generation in ((False, ErrorCode.NONE, 3), (True, UNKNOWN, 2)):
         machine = Machine(leaves_together=together)
         (leader,) = machine.stable()

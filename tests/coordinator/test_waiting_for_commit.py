@@ -1,4 +1,4 @@
-"""Coordinators' appends are committed by followers, perhaps before anybody awaits them."""
+"""Followers commit coordinators' appends, possibly before anything awaits them."""
 
 from __future__ import annotations
 

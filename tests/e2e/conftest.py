@@ -1,9 +1,9 @@
 """A whole broker for the tests of this folder, and the results for the compatibility matrix.
 
-The broker under test is kwire; KWIRE_E2E_BROKER=kafka-3.9.2 (or kafka-4.3.0) runs the same tests on
-Apache Kafka, which shows that a test asks for Kafka's behaviour and not for ours. KWIRE_LONG=1 runs
-the long form: more records, more kills. KWIRE_COMPAT_CLIENT=CLIENT runs that client's tests alone,
-and KWIRE_COMPAT_RESULTS=FOLDER keeps results for compat/matrix.py.
+The broker under test is kwire; KWIRE_E2E_BROKER=kafka-3.9.2 (or kafka-4.3.0) runs the same tests on Apache Kafka, which
+shows that a test checks Kafka's behavior and not kwire's own. KWIRE_LONG=1 runs the long form: more records, more
+kills. KWIRE_COMPAT_CLIENT=CLIENT runs only that client's tests, and KWIRE_COMPAT_RESULTS=FOLDER keeps results for
+compat/matrix.py.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 def new_broker(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., BrokerProcess]]:
-    """Give a function that starts a broker of the test's own; all end with the test."""
+    """Give a function that starts a separate broker for the test; all end with the test."""
     started: list[BrokerProcess] = []
 
     def start(config: Mapping[str, str] | None = None, **options: Any) -> BrokerProcess:
@@ -142,7 +142,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish() -> None:
-    """Merge the outcomes into one file per client and version, if a folder is given."""
+    """Merge the outcomes into one file per client and version, if a folder is set."""
     folder = os.environ.get("KWIRE_COMPAT_RESULTS")
     if not folder:
         return

@@ -1,4 +1,4 @@
-"""kafka-acls of 3.9.2 and of 4.3.0, unmodified, against a broker with an authorizer, and what its ACLs then do.
+"""kafka-acls of 3.9.2 and of 4.3.0, unmodified, against a broker with an authorizer, and the effect of its ACLs.
 
 Without a login every client is User:ANONYMOUS, so these ACLs deny.
 """

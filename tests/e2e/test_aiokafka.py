@@ -105,7 +105,7 @@ async def take(consumer: AIOKafkaConsumer, count: int, timeout_s: float = 15.0) 
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Wait until the condition holds; aiokafka's groups move on in the background."""
+    """Wait until the condition holds; aiokafka's groups make progress in the background."""
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.02)
@@ -237,7 +237,7 @@ def test_static_member_returns_to_its_partitions(run: Run, name: str) -> None:
 
 @cell("groups: commit and resume")
 def test_committed_offset_is_where_the_next_member_begins(run: Run, name: str) -> None:
-    """With metadata kept beside the offset."""
+    """With metadata stored with the offset."""
 
     async def body(session: Session) -> None:
         await session.create(name)
@@ -295,7 +295,7 @@ def test_partitions_grow_configs_change_and_records_go(run: Run, name: str) -> N
 
 @cell("large messages")
 def test_large_message_passes_when_the_topic_allows_it(run: Run, name: str) -> None:
-    """5 MB, also through a reader that asks for far less at a time."""
+    """5 MB, also for a reader that requests far less at a time."""
 
     async def body(session: Session) -> None:
         await session.create(name, max_message_bytes="10000000")
@@ -309,7 +309,7 @@ def test_large_message_passes_when_the_topic_allows_it(run: Run, name: str) -> N
 
 @cell("errors")
 def test_message_over_the_topics_limit_is_refused(run: Run, name: str) -> None:
-    """MESSAGE_TOO_LARGE comes back to the sender."""
+    """The sender gets MESSAGE_TOO_LARGE."""
 
     async def body(session: Session) -> None:
         await session.create(name, max_message_bytes="2000")

@@ -115,7 +115,8 @@ def test_java_client_pushes_its_metrics(
     )
     found = pushed(http_port, name)
     (sent,) = found["kafka_client_producer_record_send_total"].values()
-    # What it sent after its last push is not in it, nor what was in a push that came too early, as in Apache Kafka.
+    # As in Apache Kafka, records sent after its last push are not counted, nor the content of a push that came too
+    # early.
     assert 0 < sent <= 900
     (latency,) = found["kafka_client_producer_request_latency_avg"].values()
     assert latency >= 0

@@ -143,7 +143,7 @@ def test_cluster_runs_loses_a_broker_and_says_so(cluster: ClusterCommand) -> Non
 
 
 def test_client_is_told_the_same_addresses_by_every_broker(tmp_path: Path) -> None:
-    # The last --listen counts: clients come to 127.0.0.1, which is not what the brokers are called.
+    # The last --listen counts: clients use 127.0.0.1, which is not the brokers' registered name.
     cluster = ClusterCommand(tmp_path, "--listen", "localhost:0")
     try:
         ports = [int(address.rsplit(":", 1)[1]) for address in cluster.ready()]
@@ -163,7 +163,7 @@ def test_cluster_told_to_stop_stops_the_brokers_before_the_store(cluster: Cluste
     assert cluster.end() == 0
     log = cluster.log()
     assert len(re.findall(r"^broker \d: .* run: stopped$", log, re.MULTILINE)) == BROKERS
-    # A broker that lost its store first would say so.
+    # A broker that lost its store first would log it.
     assert "lost" not in log.lower()
     assert log.rstrip().endswith("cluster_processes: stopped")
 

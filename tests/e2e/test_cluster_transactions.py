@@ -148,8 +148,7 @@ class Transformer:
     def _send_offsets(self, offsets: list[TopicPartition]) -> bool:
         """Make offsets part of the transaction; False if that does not end.
 
-        librdkafka waits for ever if a coordinator is unavailable at the wrong moment (its issue
-        5456).
+        librdkafka waits forever if a coordinator is unavailable at the wrong moment (its issue 5456).
         """
         producer = self.producer
         errors: list[KafkaException | None] = []
@@ -224,7 +223,7 @@ def test_transactions_survive_the_death_of_their_coordinator_and_of_leaders(
     progress(RECORDS // 2)
     cluster.brokers[coordinator].start()
     wait_until(in_sync, "all replicas in sync")
-    # The group's coordinator, or else whoever leads a partition, is the next.
+    # The next is the group's coordinator, or else a partition's leader.
     leaders = [cluster.coordinator(coordinator, "g"), *cluster.leaders(coordinator, "out")]
     leader = next(each for each in leaders if each != coordinator)
     transformer.step(abort=False, middle=cluster.brokers[leader].kill)
@@ -247,7 +246,7 @@ def test_topics_of_first_use_are_made_where_the_controller_is_elsewhere(
     assert [len(each["replica_nodes"]) for each in row["partitions"]] == [3]
     wait_until(lambda: cluster.coordinator(other, "some group") >= 0, "a coordinator")
     assert cluster.in_sync(other, "__consumer_offsets") == [3, 3, 3]
-    # A client that asks must not make a topic of each name it is told to be missing.
+    # A client's request must not create topics with the names that it asks about.
     (row,) = cluster.metadata(other, "never")["topics"]
     assert row["error_code"] == 3
 
@@ -275,7 +274,7 @@ def test_deleted_records_are_gone_on_all_replicas_when_it_is_answered(
 
     assert delete(7, 0) == [(0, 7)] * PARTITIONS
     assert len(values(cluster, "in")) == 30 - 7 * PARTITIONS
-    # The leader then knows of it.
+    # The leader then knows it.
     cluster.brokers[2].kill()
     wait_until(lambda: 2 not in cluster.leaders(0, "in"), "other leaders")
     assert len(values(cluster, "in")) == 30 - 7 * PARTITIONS

@@ -1,4 +1,4 @@
-"""A broker that compacts while it serves, and is killed and restarted meanwhile."""
+"""A broker that compacts while it serves, and is killed and restarted during that time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = {
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Poll; fails after so many seconds."""
+    """Poll; fails after this many seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -44,7 +44,7 @@ def cleaned_up_to(broker: KwireBroker, topic: str) -> int:
 
 
 def consumer(broker: KwireBroker, group: str) -> Consumer:
-    """A consumer that reads from the beginning and commits when told."""
+    """A consumer that reads from the beginning and commits only explicitly."""
     return Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -86,7 +86,7 @@ def test_group_offsets_survive_compaction_and_a_kill(tmp_path: Path) -> None:
 def test_consumer_that_reads_while_segments_are_swapped_sees_each_key_in_order(
     tmp_path: Path,
 ) -> None:
-    """Writing, compacting and reading at once: offsets increase, and the last values are correct."""
+    """Concurrent writing, compacting and reading: offsets increase, and the last values are correct."""
     broker = KwireBroker(tmp_path, config=CONFIG)
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -86,7 +86,7 @@ def test_cooperative_member_keeps_what_it_has_while_another_joins(
 def test_static_member_returns_without_a_rebalance(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
-    """The same group.instance.id comes back to the same partitions; the other member notices nothing."""
+    """The same group.instance.id returns to the same partitions; the other member notices nothing."""
     create(admin, name, 4)
     changes: list[str] = []
     stay = reader(broker, name, group_instance_id="stay", session_timeout_ms=15000)

@@ -80,7 +80,7 @@ def produce(broker: BrokerProcess, topic: str, values: list[bytes], **settings: 
 
 
 def reader(broker: BrokerProcess, group: str, **settings: Any) -> Consumer:
-    """Return a consumer that starts at the earliest record and commits only when told."""
+    """Return a consumer that starts at the earliest record and commits only explicitly."""
     config = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": group,
@@ -93,7 +93,7 @@ def reader(broker: BrokerProcess, group: str, **settings: Any) -> Consumer:
 
 
 def take(consumer: Consumer, count: int, timeout_s: float = 15.0) -> list[Message]:
-    """Return exactly count messages. Errors: fails when they do not come in time."""
+    """Return exactly count messages. Errors: fails when they do not arrive in time."""
     messages: list[Message] = []
     deadline = time.monotonic() + timeout_s
     while len(messages) < count and time.monotonic() < deadline:
@@ -176,7 +176,7 @@ def test_idempotent_producer_writes_each_record_once_in_order(
 def test_seek_watermarks_and_times_find_the_offset(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
-    """Rewind to an offset, ask for both ends and for the first record at or after a time."""
+    """Rewind to an offset, get both ends and the first record at or after a time."""
     create(admin, name)
     now_ms = int(time.time() * 1000)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -238,7 +238,7 @@ def test_producer_and_consumer_find_added_partitions(
     consumer.subscribe([name])
     produce(broker, name, [b"first"])
     take(consumer, 1)
-    consumer.commit(asynchronous=False)  # the rebalance to come starts from what is committed
+    consumer.commit(asynchronous=False)  # the next rebalance starts from the committed offsets
     admin.create_partitions([NewPartitions(name, 3)])[name].result(15)
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap, "topic.metadata.refresh.interval.ms": 300}
@@ -260,7 +260,7 @@ def test_producer_and_consumer_find_added_partitions(
 def test_large_message_passes_when_the_topic_allows_it(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
-    """5 MB, also through a reader that asks for far less at a time."""
+    """5 MB, also for a reader that requests far less at a time."""
     create(admin, name, config={"max.message.bytes": "10000000"})
     value = bytes(range(256)) * 20_000
     produce(broker, name, [value, b"after"], message_max_bytes=10_000_000)
@@ -299,7 +299,7 @@ def test_message_over_the_topics_limit_is_refused(
 def test_unknown_topic_is_an_error_when_not_created_on_demand(
     broker: BrokerProcess, name: str
 ) -> None:
-    """A consumer does not create topics unless it asks for it."""
+    """A consumer does not create topics unless it requests it."""
     consumer = reader(broker, name, allow_auto_create_topics=False)
     consumer.subscribe([name])
     deadline = time.monotonic() + 10
@@ -324,7 +324,7 @@ def test_producing_to_an_unknown_topic_creates_it(
 def test_altered_topic_config_is_described_and_takes_effect(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
-    """Incremental set and delete; source and default come back as Kafka's."""
+    """Incremental set and delete; source and default are reported as by Kafka."""
     create(admin, name)
     resource = ConfigResource(
         ResourceType.TOPIC,
@@ -357,7 +357,7 @@ def test_altered_topic_config_is_described_and_takes_effect(
 
 @compat("confluent-kafka", "configs")
 def test_broker_config_is_described(broker: BrokerProcess, admin: AdminClient) -> None:
-    """Static settings come with their source."""
+    """Static settings are described with their source."""
     broker_id = str(next(iter(admin.list_topics(timeout=10).brokers)))
     asked = ConfigResource(ResourceType.BROKER, broker_id)
     entries = admin.describe_configs([asked])[asked].result(15)

@@ -86,7 +86,7 @@ def test_a_regular_expression_is_resolved_by_the_broker_and_again_for_new_topics
     assert assigned() == {f"{name}-a"}
     create(admin, f"{name}-b", 1)
     create(admin, f"other-{name}", 1)
-    # Topics are looked at again ten seconds after the last time at the earliest, as in Apache Kafka.
+    # As in Apache Kafka, topics are matched again at the earliest ten seconds after the last time.
     poll_until([one], lambda: len(assigned()) > 1, 40)
     assert assigned() == {f"{name}-a", f"{name}-b"}
     one.close()

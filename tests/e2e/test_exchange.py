@@ -21,7 +21,7 @@ CODECS = 5
 
 
 def run_client(client: str, *arguments: str) -> str:
-    """Run one client's side in a process of its own and return what it printed."""
+    """Run one client's side in a separate process and return its output."""
     script = REPOSITORY / "compat" / client / "client.py"
     ended = subprocess.run(
         [sys.executable, str(script), *arguments],
@@ -36,7 +36,7 @@ def run_client(client: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def written(broker: BrokerProcess, long_form: bool) -> int:
-    """Have every client write its topic once; give the number of records in each."""
+    """Let every client write its topic once; give the number of records in each."""
     if shutil.which("kcat") is None:
         refuse_or_skip("needs kcat")
     count = 100_000 if long_form else 10_000

@@ -62,7 +62,7 @@ RECORDS = {
 
 
 def explained(*words: str) -> list[dict[str, Any]]:
-    """What the command says, as JSON."""
+    """The output of the command, as JSON."""
     printed = io.StringIO()
     with redirect_stdout(printed):
         main(["explain", "--output", "json", *words])
@@ -90,7 +90,7 @@ def bring_about(bootstrap: str) -> tuple[Producer, Consumer]:
     for number in range(5):
         producer.produce("cut", str(number))
         producer.produce("read", str(number))
-    # Segments are rolled by the records' own time: six in the first, which is cleaned once, whatever the load.
+    # Segments are rolled by the records' own time: six in the first, which is cleaned once, regardless of the load.
     now_ms = int(time.time() * 1000)
     for number in range(6):
         producer.produce("compacted", str(number), f"k{number % 2}", timestamp=now_ms - 1000)
@@ -131,7 +131,7 @@ def bring_about(bootstrap: str) -> tuple[Producer, Consumer]:
 
 
 def check(*options: str) -> None:
-    """Each cause, asked for with these options."""
+    """Each cause, requested with these options."""
     found = {
         (topic, offset): explained(*options, topic, "0", str(offset))[0]["cause"]
         for topic, offset in RECORDS
@@ -171,7 +171,7 @@ def test_each_cause_is_told_live_and_from_files(
         check("--bootstrap", broker.bootstrap)
     del clients
     check("--log-dir", str(broker.log_dir))
-    # The file that was compacted still tells which key a record had.
+    # The compacted file still contains the key of a record.
     (answer,) = explained("--log-dir", str(broker.log_dir), "compacted", "0", "1")
     assert (answer["cause"], answer["later_offset"]) == ("compacted_away", 5)
 

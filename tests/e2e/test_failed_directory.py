@@ -179,7 +179,7 @@ def test_full_directory_goes_offline_and_everything_acknowledged_is_there_when_i
         acknowledged = sent.acknowledged[partition]
         error, end = end_offset(broker, partition)
         assert error == 0
-        # Records that were refused may be there: no answer said that they are not.
+        # Refused records may exist: no answer said that they do not.
         assert len(acknowledged) <= end <= len(acknowledged) + sent.refused[partition]
         stored = read(broker.bootstrap, TOPIC, partition, end)
         assert [offset for offset, _ in stored] == list(range(end))

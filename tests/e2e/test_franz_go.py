@@ -54,7 +54,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
-    """Give a broker of its own; its parameter says after how many ms a silent member is gone."""
+    """Give a separate broker; its parameter is the time in ms after which a silent member is removed."""
     session_ms = str(getattr(request, "param", 45_000))
     with KwireBroker(
         tmp_path / "broker", config=CONFIG | dict.fromkeys(SESSIONS, session_ms)
@@ -63,7 +63,7 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[BrokerPro
 
 
 class Member:
-    """A process of compat/franz-go: what it has read, and what it owns."""
+    """A process of compat/franz-go: the records that it has read, and its partitions."""
 
     def __init__(self, program: Path, broker: BrokerProcess, topics: str, *options: str) -> None:
         words = [f"-brokers={broker.bootstrap}", "-group=g", f"-topics={topics}", *options]
@@ -101,7 +101,7 @@ class Member:
         assert self.has_left
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it immediately."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
         self.reader.join(PATIENCE_S)
@@ -139,7 +139,7 @@ def send(broker: BrokerProcess, topic: str, count: int) -> None:
 
 
 class Load:
-    """A producer that goes on until it is ended; each record has a number of its own."""
+    """A producer that continues until it is stopped; each record has its own number."""
 
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
         self.producer = Producer(
@@ -232,7 +232,7 @@ def test_a_regular_expression_follows_new_topics(broker: BrokerProcess, start: S
 def test_a_static_member_comes_back_when_its_session_has_ended(
     broker: BrokerProcess, start: Start
 ) -> None:
-    """franz-go 1.22.2 leaves without its instance id, which Apache Kafka refuses, too (compat/franz-go/FINDINGS.md)."""
+    """franz-go 1.22.2 leaves without its instance id, which Apache Kafka also refuses (compat/franz-go/FINDINGS.md)."""
     create(broker, "t")
     load = Load(broker, "t")
     first, second = start("t", "-instance=one"), start("t", "-instance=two")

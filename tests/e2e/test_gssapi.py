@@ -31,7 +31,7 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
 
 @pytest.fixture(scope="module")
 def keytab(kdc: Kdc) -> str:
-    """The keytab of alice, who may do everything."""
+    """The keytab of alice, who has every permission."""
     return kdc.keytab(f"alice@{REALM}")
 
 

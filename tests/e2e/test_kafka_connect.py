@@ -119,7 +119,7 @@ class Writer:
                 self.lines += more
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more lines are written."""
+        """Wait until this many more lines are written."""
         wanted = len(self.lines) + more
         while len(self.lines) < wanted:
             time.sleep(0.02)
@@ -131,7 +131,7 @@ class Writer:
 
 
 def committed_lines(bootstrap: str, count: int) -> list[str]:
-    """Return the topic's committed lines, at least count of them, and what follows to the end."""
+    """Return the topic's committed lines, at least count of them, up to the end."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -157,7 +157,7 @@ def committed_lines(bootstrap: str, count: int) -> list[str]:
 
 
 def wait_for_lines(path: Path, lines: list[str], workers: list[Worker]) -> list[str]:
-    """Wait until a file holds each of the lines; return the file's lines."""
+    """Wait until a file contains each of the lines; return the file's lines."""
     wanted, deadline = set(lines), time.monotonic() + 90
     while True:
         found = path.read_text().splitlines() if path.exists() else []
@@ -244,7 +244,7 @@ def test_file_is_copied_exactly_once_while_workers_are_killed(
 
 
 def check_offsets(broker: BrokerProcess, worker: Worker, source_file: Path) -> None:
-    """Stop both connectors, compare their offsets with what was done, and delete these."""
+    """Stop both connectors, compare their offsets with the work that was done, and delete these."""
     for connector in ("source", "sink"):
         worker.ask("PUT", f"/connectors/{connector}/stop")
         worker.wait_for_state(connector, "STOPPED")

@@ -94,7 +94,7 @@ def reader(broker: BrokerProcess) -> Iterator[Callable[..., Any]]:
 
 
 def take(consumer: Any, count: int, timeout_s: float = 60.0) -> list[Any]:
-    """Return exactly count records. Errors: fails when they do not come in time."""
+    """Return exactly count records. Errors: fails when they do not arrive in time."""
     rows: list[Any] = []
     deadline = time.monotonic() + timeout_s
     while len(rows) < count and time.monotonic() < deadline:
@@ -105,10 +105,10 @@ def take(consumer: Any, count: int, timeout_s: float = 60.0) -> list[Any]:
 
 
 def poll_until(consumers: list[Any], condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    """Poll all consumers until the condition holds, each in a thread of its own.
+    """Poll all consumers until the condition holds, each in its own thread.
 
-    A poll() that ends while a rebalance goes on may lose the assignment (FINDINGS.md of this
-    client), so the polls are long, and no consumer waits for another's.
+    A poll() that ends during a rebalance may lose the assignment (FINDINGS.md of this client), so the polls are long,
+    and no consumer waits for another's.
     """
     stop = threading.Event()
 
@@ -213,7 +213,7 @@ def test_seek_ends_and_times_find_the_offset(
 def test_incremental_fetch_session_delivers_from_many_partitions(
     broker: BrokerProcess, admin: Any, reader: Callable[..., Any], name: str
 ) -> None:
-    """Partitions without news are left out of the answers, later news still come."""
+    """Partitions without news are omitted from the answers; later news still arrives."""
     create(admin, name, 20)
     consumer = reader(fetch_max_wait_ms=50)
     consumer.assign([TopicPartition(name, partition) for partition in range(20)])
@@ -282,7 +282,7 @@ def test_static_member_returns_to_its_partitions(
 def test_committed_offset_is_where_the_next_member_begins(
     broker: BrokerProcess, admin: Any, reader: Callable[..., Any], name: str
 ) -> None:
-    """With metadata kept beside the offset."""
+    """With metadata stored with the offset."""
     create(admin, name)
     produce(broker, name, [b"%d" % number for number in range(20)])
     tp = TopicPartition(name, 0)
@@ -297,7 +297,7 @@ def test_committed_offset_is_where_the_next_member_begins(
 
 @cell("admin: partitions and configs")
 def test_partitions_grow_and_configs_change(admin: Any, name: str) -> None:
-    """What was altered is described; a reset gives the default back."""
+    """Altered configs are described; a reset restores the default."""
     create(admin, name)
     admin.create_partitions({name: NewPartitions(3)})
     assert len(admin.describe_topics([name])[0]["partitions"]) == 3
@@ -360,7 +360,7 @@ def test_cluster_and_log_dirs_are_described(broker: BrokerProcess, admin: Any, n
 def test_large_message_passes_when_the_topic_allows_it(
     broker: BrokerProcess, admin: Any, reader: Callable[..., Any], name: str
 ) -> None:
-    """5 MB, also through a reader that asks for far less at a time."""
+    """5 MB, also for a reader that requests far less at a time."""
     create(admin, name, max_message_bytes="10000000")
     value = bytes(range(256)) * 20_000
     produce(broker, name, [value, b"after"], max_request_size=10_000_000)
@@ -372,7 +372,7 @@ def test_large_message_passes_when_the_topic_allows_it(
 def test_message_over_the_topics_limit_is_refused(
     broker: BrokerProcess, admin: Any, name: str
 ) -> None:
-    """MESSAGE_TOO_LARGE comes back to the sender."""
+    """The sender gets MESSAGE_TOO_LARGE."""
     create(admin, name, max_message_bytes="2000")
     with pytest.raises(kafka.errors.MessageSizeTooLargeError):
         produce(broker, name, [b"x" * 3000])

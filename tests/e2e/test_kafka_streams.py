@@ -117,7 +117,7 @@ class WordCount:
             time.sleep(0.05)
 
     def wait_for_output(self, count: int) -> None:
-        """Wait until so many counts are committed."""
+        """Wait until this many counts are committed."""
         reader = reading(self.bootstrap, self.output)
         found, deadline = 0, time.monotonic() + 300
         while found < count:
@@ -127,7 +127,7 @@ class WordCount:
         reader.close()
 
     def replaced_threads(self) -> list[str]:
-        """Return what stream threads failed with."""
+        """Return the errors with which stream threads failed."""
         lines = self.app.output.splitlines()
         return [line for line in lines if line.startswith("failed ")]
 
@@ -214,7 +214,7 @@ def test_word_count_is_exact_while_the_broker_is_killed(
 ) -> None:
     """Both releases at once; one keeps its repartition topic, the other purges it.
 
-    The applications are killed too, each tenth time: what they did not commit must not count.
+    Every tenth time, the applications are also killed: uncommitted results must not count.
     """
     seed = random.randrange(1 << 32)
     choice = random.Random(seed)

@@ -33,13 +33,13 @@ def tools(request: pytest.FixtureRequest, tool_servers: ToolServers) -> ToolServ
 
 @pytest.fixture
 def tool(tools: ToolServer, broker: BrokerProcess) -> Tool:
-    """Give a function that runs a tool on the broker and returns its output when it ended well."""
+    """Give a function that runs a tool on the broker and returns its output if it succeeded."""
     return tool_of(tools, broker)
 
 
 @pytest.fixture
 def tool_of_4(tool_servers: ToolServers, broker: BrokerProcess) -> Tool:
-    """Give the same for what only 4.3.0's tools can do."""
+    """Give the same for features of 4.3.0's tools."""
     return tool_of(tool_servers(KAFKA_4), broker)
 
 
@@ -134,7 +134,7 @@ def test_console_consumer_reads_what_the_console_producer_wrote(tool: Tool, topi
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_console_producer_writes_every_codec(tool: Tool, topic: str, codec: str) -> None:
-    """What is written compressed is read as it was."""
+    """Compressed records are read unchanged."""
     text = "".join(f"{codec}: {number}\n" for number in range(200))
     tool("kafka-console-producer", "--topic", topic, "--compression-codec", codec, text=text)
     read = tool(
@@ -164,7 +164,7 @@ def test_perf_tests_send_and_receive_all(
 
 
 def test_verifiable_tools_agree_on_every_record(tool: Tool, topic: str) -> None:
-    """The consumer acknowledges exactly what the producer got acknowledged."""
+    """The consumer acknowledges exactly the records that were acknowledged to the producer."""
     sent = tool("kafka-verifiable-producer", "--topic", topic, "--max-messages", "500")
     events = [json.loads(line) for line in sent.splitlines() if line.startswith("{")]
     good = [event for event in events if event["name"] == "producer_send_success"]
@@ -291,7 +291,7 @@ def broker_id(tool: Tool, broker: BrokerProcess) -> str:
 def test_api_versions_name_no_api_unknown_to_the_release(tool: Tool, tools: ToolServer) -> None:
     """Every API that this broker needs is usable by the release's clients."""
     shown = tool("kafka-broker-api-versions")
-    if tools.version == KAFKA_4:  # 3.9.2 does not know what 4.3.0 brought
+    if tools.version == KAFKA_4:  # 3.9.2 does not have the features of 4.3.0
         assert "UNKNOWN" not in shown
     for api in ("Produce", "Fetch", "Metadata", "JoinGroup", "CreateTopics", "DescribeConfigs"):
         assert re.search(rf"\t{api}\(\d+\): .*\[usable: \d+\]", shown), (api, shown)
@@ -365,7 +365,7 @@ def test_group_is_listed_described_and_deleted(tool: Tool, read_group: str) -> N
 
 
 def test_offsets_are_reset_in_every_mode(tool: Tool, read_group: str, tmp_path: Path) -> None:
-    """--dry-run changes nothing; each mode leads where it says."""
+    """--dry-run changes nothing; each mode sets the offsets that its name says."""
     ends = committed(tool, read_group)
     now = datetime.datetime.now(datetime.UTC)
     before, after = (now + datetime.timedelta(hours=hours) for hours in (-1, 1))

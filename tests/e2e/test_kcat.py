@@ -39,7 +39,7 @@ def kcat(broker: BrokerProcess, *arguments: str, text: str = "", status: int = 0
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        # How much came tells a consumer that waits for records from one that got none.
+        # The amount of output distinguishes a consumer that waits for records from one that got none.
         shown = (late.stdout or b"").splitlines()
         pytest.fail(f"{late}; {len(shown)} lines came, the last: {shown[-1:]}\n{broker.log_tail()}")
     assert ended.returncode == status, ended.stderr
@@ -61,7 +61,7 @@ def test_metadata_lists_broker_and_topic(broker: BrokerProcess, name: str) -> No
 def test_lines_come_back_in_order(broker: BrokerProcess, name: str, codec: str, acks: str) -> None:
     """Every codec with every kind of acknowledgement."""
     lines = [f"key{number}:value {number}" for number in range(300)]
-    # Without acknowledgements, nobody repeats what came before a new topic has its leader.
+    # Without acknowledgements, records sent before a new topic has its leader are not repeated.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, 1)])[name].result(30)
     settings = ("-z", codec, "-X", f"topic.request.required.acks={acks}")

@@ -1,4 +1,6 @@
-"""Replicas moved between log directories: beside Apache Kafka 3.9.2, by its tool, through kill -9, and from its own moves."""
+"""Replicas moved between log directories: compared with Apache Kafka 3.9.2, by its tool, through kill -9, and
+continuing its own moves.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,7 @@ def limit(broker: BrokerProcess, rate: int | None) -> None:
 
 
 def answers(broker: BrokerProcess, folder: Path) -> list[Any]:
-    """What a broker says to a fixed sequence of requests."""
+    """A broker's answers to a fixed sequence of requests."""
     one, two = f"{folder}/one", f"{folder}/two"
     create(broker, NewTopic("t", 2, 1), NewTopic("x" * 215, 1, 1))
     fill(broker, "t", 0, 300)  # more than Apache Kafka copies in one step, which no throttle stops
@@ -204,7 +206,7 @@ def broker(tmp_path: Path) -> Iterator[KwireBroker]:
 
 
 def reassign(tools: ToolServer, broker: BrokerProcess, tmp_path: Path, verb: str, to: str) -> str:
-    """Run kafka-reassign-partitions.sh for partition 0 of `t`; returns what it printed."""
+    """Run kafka-reassign-partitions.sh for partition 0 of `t`; returns its output."""
     plan = tmp_path / "plan.json"
     row = {"topic": "t", "partition": 0, "replicas": [0], "log_dirs": [f"{tmp_path}/{to}"]}
     plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
@@ -219,7 +221,7 @@ def reassign(tools: ToolServer, broker: BrokerProcess, tmp_path: Path, verb: str
 def test_tool_moves_a_replica_through_kills_under_load(
     broker: KwireBroker, tools: ToolServer, tmp_path: Path
 ) -> None:
-    """Each record is there once, in order; the move goes on after each kill -9."""
+    """Each record exists once, in order; the move continues after each kill -9."""
     create(broker, NewTopic("t", 1, 1, config={"segment.bytes": "1048576"}))
     fill(broker, "t", 0, 400)
     ((name, _, _),) = places(broker, "t")[0]
@@ -295,7 +297,7 @@ def test_kwire_reassign_moves_a_replica_and_says_the_way_back(
 
 @pytest.mark.parametrize("first", ["Apache Kafka", "kwire"])
 def test_move_begun_by_one_broker_is_ended_by_the_other(tmp_path: Path, first: str) -> None:
-    """With ZooKeeper, after a kill: the copy is taken up as it is, and everything is there."""
+    """With ZooKeeper, after a kill: the copy is used unchanged, and everything is there."""
     kafka = Kafka39Broker(tmp_path, config=settings(tmp_path))
     kafka.zookeeper.start()
     words = ("--node-id", "0", "--zookeeper", kafka.zookeeper.address)

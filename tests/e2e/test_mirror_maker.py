@@ -144,7 +144,7 @@ def reader(broker: BrokerProcess, group: str) -> Consumer:
 
 
 def record(message: Message) -> Record:
-    """Return what must be the same in both clusters: all but the offset."""
+    """Return the parts that must be the same in both clusters: all but the offset."""
     return (message.key(), message.value(), message.timestamp(), message.headers() or [])
 
 
@@ -167,7 +167,7 @@ def drain(consumer: Consumer, timeout_s: float = 30.0) -> dict[int, list[Record]
 
 
 def added(before: dict[int, list[Record]], now: dict[int, list[Record]]) -> dict[int, list[Record]]:
-    """Return what each partition has beyond what it had."""
+    """Return each partition's records since the previous state."""
     return {partition: records[len(before[partition]) :] for partition, records in now.items()}
 
 
@@ -185,7 +185,7 @@ def size(records: dict[int, list[Record]]) -> int:
 
 
 def read_in_group(broker: BrokerProcess, topic: str, group: str) -> dict[int, list[Record]]:
-    """Return what a group reads from where it is to the end, and commit that it is read."""
+    """Return the records from a group's position to the end, and commit them."""
     consumer = reader(broker, group)
     consumer.subscribe([topic])
     found = drain(consumer)
@@ -195,7 +195,7 @@ def read_in_group(broker: BrokerProcess, topic: str, group: str) -> dict[int, li
 
 
 def wait_for(what: Callable[[], bool], mirror: Mirror, timeout_s: float = 60.0) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + timeout_s
     while not what():
         assert mirror.app.running and time.monotonic() < deadline, mirror.app.tail
@@ -203,7 +203,7 @@ def wait_for(what: Callable[[], bool], mirror: Mirror, timeout_s: float = 60.0) 
 
 
 def wait_for_records(mirror: Mirror, broker: BrokerProcess, topic: str, count: int) -> None:
-    """Wait until a topic exists and holds so many committed records."""
+    """Wait until a topic exists and contains this many committed records."""
     admin = administrator(broker)
     wait_for(lambda: topic in admin.list_topics(timeout=10).topics, mirror)
     wait_for(lambda: size(everything(broker, topic)) >= count, mirror)
@@ -212,10 +212,10 @@ def wait_for_records(mirror: Mirror, broker: BrokerProcess, topic: str, count: i
 def read_to_end(
     mirror: Mirror, alias: str, target_alias: str, topic: str, group: str
 ) -> dict[int, list[Record]]:
-    """Let a group read all there is, until the target knows that it did; return what it read.
+    """Let a group read everything, until the target knows it; return the records.
 
-    MirrorMaker loses offsets that it has not written yet when it restarts its own task, which it
-    does when topics are created; it writes the next ones with the next records, which this sends.
+    MirrorMaker loses offsets that it has not written yet when it restarts its own task, which it does when topics are
+    created; it writes the next ones with the next records, which this function sends.
     """
     source, target = mirror.clusters[alias], mirror.clusters[target_alias]
     copy = f"{alias}.{topic}"
@@ -306,5 +306,5 @@ def test_topic_and_its_groups_move_to_the_other_cluster(
     grown = everything(source, topic)
     wait_for_records(mirror, target, copy, size(grown))
     assert read_in_group(target, copy, late) == added(written, grown)
-    assert "syncing topic ACLs" not in mirror.app.output  # what its scheduler says of a failure
+    assert "syncing topic ACLs" not in mirror.app.output  # the scheduler's message about a failure
     print(f"\n{alias} to {target_alias}: {size(grown)} records, {kills} kills")

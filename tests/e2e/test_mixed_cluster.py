@@ -99,11 +99,11 @@ class Cluster:
         ]
 
     def leaders(self, topic: str) -> list[int]:
-        """Who leads each partition."""
+        """The leader of each partition."""
         return [state["leader"] for state in self.states(topic)]
 
     def produce(self, topic: str, count: int, partitions: int) -> None:
-        """Produce with acks=all, and count what is acknowledged."""
+        """Produce with acks=all, and count the acknowledged records."""
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "acks": "all", "enable.idempotence": True}
         )
@@ -220,12 +220,12 @@ def test_kwire_controls_an_apache_kafka_broker(cluster: Cluster) -> None:
     assert cluster.leaders("moved") == [target[0] for target in targets]
     assert cluster.count("moved", 2) == 1000
 
-    # The Apache Kafka broker dies, comes back into sync, and leads again when asked to.
+    # The Apache Kafka broker dies, comes back into sync, and leads again on request.
     preferred = cluster.leaders("both")
     cluster.kafka.kill()
     until(lambda: cluster.leaders("both") == [KWIRE] * 4)
     cluster.produce("both", 500, 4)
-    # Apache Kafka would end at its own old node; the leaders moved before that goes.
+    # Apache Kafka would stop because of its own old node; the leaders moved before that disappears.
     until(lambda: cluster.tree.exists(f"/brokers/ids/{KAFKA}") is None)
     cluster.kafka.start()
     until(lambda: cluster.in_sync("both"))
@@ -257,7 +257,7 @@ def test_control_goes_to_apache_kafka_and_back(cluster: Cluster) -> None:
     cluster.kafka.start()
     until(lambda: cluster.in_sync("both"))
 
-    # kwire stops: it hands over what it leads, and Apache Kafka is the controller again.
+    # kwire stops: it hands over its leaderships, and Apache Kafka is the controller again.
     cluster.kwire.stop()
     until(lambda: cluster.controller() == KAFKA)
     assert cluster.leaders("both") == [KAFKA] * 4
@@ -269,7 +269,7 @@ def test_control_goes_to_apache_kafka_and_back(cluster: Cluster) -> None:
 
 
 def quotas_of(broker: BrokerProcess) -> dict[str, Any]:
-    """What a broker says of the quotas of users, clients and addresses."""
+    """A broker's answer about the quotas of users, clients and addresses."""
     client = WireClient(broker.host, broker.port)
     answer = client.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
     client.close()
@@ -295,7 +295,7 @@ def throttled_ms(broker: BrokerProcess) -> int:
 
 
 def test_quotas_that_either_kind_stores_hold_at_both(cluster: Cluster) -> None:
-    """With names that must be encoded in paths; a request percentage of next to nothing throttles at once."""
+    """With names that must be encoded in paths; a very small request percentage throttles immediately."""
     brokers = (cluster.kwire, cluster.kafka)
     for broker in brokers:
         broker.start()

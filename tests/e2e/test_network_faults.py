@@ -1,9 +1,8 @@
 """Three brokers and their store, each on its own host: killed, paused, cut off, with stalled disks.
 
-The hosts are network namespaces, which takes root and Linux. The clients of tests/soak run
-meanwhile, and none of them may be told of an error; at the end their histories must show every
-acknowledged record, once. KWIRE_LONG=1 repeats the faults many times, and adds the clients with
-transactions; KWIRE_SEED=N repeats the choices of a run.
+The hosts are network namespaces, which require root and Linux. The clients of tests/soak run during the faults, and
+none of them may get an error; at the end their histories must show every acknowledged record, once. KWIRE_LONG=1
+repeats the faults many times, and adds the clients with transactions; KWIRE_SEED=N repeats the choices of a run.
 """
 
 from __future__ import annotations
@@ -156,8 +155,7 @@ class Faults(Nemesis):
             for fault in faults:
                 began = time.monotonic()
                 fault()
-                # In long runs some faults meet a cluster that has not recovered from the one
-                # before.
+                # In long runs some faults hit a cluster that has not recovered from the previous one.
                 if number == 0 or self.choice.random() < 0.7:
                     self.settle()
                 name = fault.__name__
@@ -167,7 +165,7 @@ class Faults(Nemesis):
         self.recorder.close()
 
     def settle(self) -> None:
-        """Wait until every replica is in sync, checking the clients meanwhile."""
+        """Wait until every replica is in sync, and check the clients in the meantime."""
         deadline = time.monotonic() + 60
         while not self.cluster.in_sync():
             assert time.monotonic() < deadline, "the replicas do not get in sync"
@@ -259,7 +257,7 @@ class Faults(Nemesis):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A running cluster on hosts of its own."""
+    """A running cluster on its own hosts."""
     try:
         made = Cluster(tmp_path)
     except NotHere as why:

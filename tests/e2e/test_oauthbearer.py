@@ -1,4 +1,4 @@
-"""OAUTHBEARER with stock clients: signed tokens, whose keys come from an HTTP server."""
+"""OAUTHBEARER with stock clients: signed tokens, with keys from an HTTP server."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ JAVA = "org.apache.kafka.common.security.oauthbearer."
 REFUSED = b'{"status":"invalid_token"}'
 
 #: Apache Kafka looks for the scheme in the wrong match and fails with an exception; it casts a number in a list of
-#: scopes to a text and does the same; it uses a key for every algorithm of its kind, whatever the key's `alg` says.
+#: scopes to a text, with the same result; it uses a key for every algorithm of its kind, regardless of the key's `alg`.
 DIFFERENT = {"another scheme", "number among scopes", "algorithm that is not the key's"}
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 
 class WildcardBroker(KwireBroker):
-    """Listens on all interfaces, as in a container; clients come to loopback."""
+    """Listens on all interfaces, as in a container; clients connect to loopback."""
 
     def command(self) -> list[str]:
         """Return the command line with a wildcard bind."""
@@ -37,7 +37,7 @@ def addresses(bootstrap: str) -> list[str]:
 def test_without_advertise_the_log_says_what_to_do_and_metadata_names_the_local_address(
     tmp_path: Path,
 ) -> None:
-    """The client that came through the proxy is sent to the broker's own port."""
+    """The client that connected through the proxy is sent to the broker's own port."""
     with (
         WildcardBroker(tmp_path / "broker") as broker,
         TcpProxy("127.0.0.1", broker.port) as proxy,

@@ -1,4 +1,4 @@
-"""Stock clients that are over a quota, beside others. The long form is `python -m bench.quotas`."""
+"""Stock clients that exceed a quota, next to others. The long form is `python -m bench.quotas`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def limit(broker: BrokerProcess, client_id: str, rate: float | None) -> None:
     )
     assert answer is not None and answer["entries"][0]["error_code"] == 0
     client.close()
-    time.sleep(0.5)  # Apache Kafka takes it up when ZooKeeper tells it
+    time.sleep(0.5)  # Apache Kafka applies it after ZooKeeper's notification
 
 
 def seconds_to_produce(broker: BrokerProcess, topic: str, client_id: str) -> float:

@@ -29,7 +29,7 @@ PACE = 200
 
 
 def by_confluent(secured: Secured, topic: str, count: int) -> list[str]:
-    """Send numbers at the pace; return what went wrong."""
+    """Send numbers at the pace; return the errors."""
     errors: list[str] = []
     said = {"error_cb": lambda error: errors.append(str(error)), "enable.idempotence": True}
     producer = Producer(secured.librdkafka(AGAIN) | said)
@@ -128,7 +128,7 @@ def test_clients_under_load_log_in_again_and_lose_nothing(
         assert values == numbers or client == "java", client
     again, also_again = (secured.counts(way) for way in (AGAIN, ALSO_AGAIN))
     stayed, renewed = again - before[0], also_again - before[1]
-    # One less than there are: on a busy machine, a client comes late to the end of each.
+    # One less than there are: on a busy machine, a client reaches the end of each late.
     sessions = seconds * 1000 // REAUTH_MS - 1
     assert stayed["successful_reauthentication_total"] >= 3 * sessions
     assert stayed["failed_authentication_total"] == stayed["failed_reauthentication_total"] == 0

@@ -19,8 +19,9 @@ from ..support.kafka import kafka_broker
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 COUNT = 500
-#: Apache Kafka 3.9.2 lists Envelope with ZooKeeper too, where nobody sends it; kwire does not. kwire serves the groups of the
-#: consumer protocol in the versions of 4.3, ConsumerGroupHeartbeat and ConsumerGroupDescribe, and the APIs of share groups.
+#: With ZooKeeper, Apache Kafka 3.9.2 also lists Envelope, which no one sends there; kwire does not. kwire serves the
+#: groups of the consumer protocol in the versions of 4.3, ConsumerGroupHeartbeat and ConsumerGroupDescribe, and the
+#: APIs of share groups.
 OF_SHARE_GROUPS = (*range(76, 80), *range(83, 88), *range(90, 93))
 LISTED = (
     "apiKeys[58]",

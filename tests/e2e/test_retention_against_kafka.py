@@ -95,7 +95,7 @@ class Side:
             done.result(30)
 
     def produce(self, topic: str, batches: list[bytes]) -> None:
-        """Append each batch in a request of its own, trying again while there is no leader."""
+        """Append each batch in a separate request, and try again while there is no leader."""
         with closing(WireClient(self.broker.host, self.broker.port)) as client:
             for batch in batches:
                 request = {
@@ -120,7 +120,7 @@ class Side:
         """Name and size of each segment."""
         try:
             return sorted((p.name, p.stat().st_size) for p in self.folder(topic).glob("*.log"))
-        except FileNotFoundError:  # it was deleted meanwhile
+        except FileNotFoundError:  # deleted in the meantime
             return []
 
     def order(self, topic: str, kind: str) -> list[str]:
@@ -265,7 +265,7 @@ def shortest_delay_s(side: Side, topic: str) -> float:
 
 
 def delete_topic(side: Side, topic: str) -> None:
-    """Delete a topic: its directory is renamed at once, and removed later."""
+    """Delete a topic: its directory is renamed immediately, and removed later."""
 
     def left() -> list[Path]:
         return list(side.broker.log_dir.glob(f"{topic}-0.*-delete"))

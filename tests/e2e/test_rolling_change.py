@@ -52,7 +52,7 @@ TOPICS = {FIRST: 6, SECOND: 3}
 CLASSIC, CONSUMER = "classic", "consumer"
 BEATS = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
 SESSIONS = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
-#: The members whose processes are killed are gone after so long; where all leave in order nobody is to go by mistake.
+#: Killed processes' members are removed after this time; where all leave cleanly, none may be removed by mistake.
 SHORT_MS, LONG_MS = "3000", "45000"
 
 #: Those of the dynamic, the static and the members with a regular expression. Why librdkafka's "cooperative-sticky" is not here:
@@ -82,7 +82,7 @@ def clients(feature: str) -> pytest.MarkDecorator:
 
 
 class Group:
-    """A group: who is in it, by the place that the member has, and who has been."""
+    """A group: its members, by their places, and all earlier members."""
 
     def __init__(self, scene: Scene, name: str, topics: str, assignor: str) -> None:
         self.scene, self.name, self.topics = scene, name, topics
@@ -146,7 +146,7 @@ class Group:
         return read >= wanted.keys() and not is_open
 
     def state(self) -> str:
-        """What a failed test shows."""
+        """The output of a failed test."""
         lines = [
             f"{each.name}: {sorted(each.owned)} {each.story[-20:]}"
             for each in self.present.values()
@@ -251,7 +251,7 @@ class Scene:
         }
 
     def kill_members(self, number: int) -> None:
-        """Kill one of the two processes, and start its members anew."""
+        """Kill one of the two processes, and start its members again."""
         self.killed["processes"] += 1
         self.hosts[number].kill()
         self.hosts[number] = self.host()
@@ -282,7 +282,9 @@ class Scene:
         assert types == dict.fromkeys((each.name for each in self.groups), protocol)
 
     def finish(self) -> int:
-        """End the load, let all members read to the end and leave, and check what was read; return how much was read again."""
+        """End the load, let all members read to the end and leave, and check the records; return the number of repeated
+        ones.
+        """
         self.wait_for_second_topic()
         regex = self.groups[2]
         acknowledged = self.load.end()
@@ -301,7 +303,7 @@ class Scene:
         return again
 
     def check_committed(self, acknowledged: Mapping[Place, str]) -> None:
-        """What is committed for each group is the end of each partition."""
+        """The committed offset of each group is the end of each partition."""
         ends = Counter((place.topic, place.partition) for place in acknowledged)
         for group in self.groups:
             asked = ConsumerGroupTopicPartitions(group.name)
@@ -325,7 +327,9 @@ Begin = Callable[[str, str, int], Scene]
 
 @pytest.fixture
 def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begin]:
-    """Give a function that makes a scene: the client, after how long a silent member is gone, and how many processes."""
+    """Give a function that makes a scene: the client, the time after which a silent member is removed, and the number
+    of processes.
+    """
     with ExitStack() as stack:
 
         def make(client: str, session_ms: str, processes: int) -> Scene:
@@ -347,7 +351,8 @@ def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_each_record_is_read_once_where_members_leave_in_order(begin: Begin, client: str) -> None:
     scene = begin(client, LONG_MS, 1)
     scene.add_second_topic()
-    # Who has not reached the group's epoch when its last member of the consumer protocol leaves is fenced, by Apache Kafka, too.
+    # As in Apache Kafka, a member that has not reached the group's epoch when the last member of the consumer protocol
+    # leaves is fenced.
     scene.wait_for_second_topic()
     for number in range(CHANGES):
         scene.change((CONSUMER, CLASSIC)[number % 2])

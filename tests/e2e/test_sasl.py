@@ -38,7 +38,7 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required
 @pytest.fixture(autouse=True)
 def _collect_leftovers() -> Iterator[None]:
     yield
-    gc.collect()  # what refused clients leave open, while this module's filters hold
+    gc.collect()  # objects of refused clients, while this module's filters apply
 
 
 class SaslBroker:
@@ -159,7 +159,7 @@ def test_kafka_python_logs_in(
     with pytest.raises(kafka.errors.KafkaError):
         KafkaProducer(bootstrap_timeout_ms=700, **settings("wrong"))
     caplog.clear()
-    gc.collect()  # a client that does not come up leaves its sockets open: it is to be blamed on nobody else
+    gc.collect()  # a client that does not start leaves its sockets open; other tests must not be blamed for them
 
 
 @each_mechanism

@@ -70,14 +70,14 @@ def refusals(client: str) -> pytest.MarkDecorator:
 @pytest.fixture(autouse=True)
 def _collect_leftovers() -> Iterator[None]:
     yield
-    gc.collect()  # what refused clients leave open, while this module's filters hold
+    gc.collect()  # objects of refused clients, while this module's filters apply
 
 
 # confluent-kafka
 
 
 def read_by_confluent(settings: dict[str, Any], topic: str, count: int) -> list[tuple[Any, ...]]:
-    """Read so many committed records in the group named like the topic."""
+    """Read this many committed records in the group named like the topic."""
     consumer = confluent_kafka.Consumer(
         {
             **settings,
@@ -167,7 +167,7 @@ def test_confluent_kafka_without_permission(secured: Secured) -> None:
     ]
 
 
-#: What librdkafka says of a login or a connection that is refused.
+#: librdkafka's messages about a refused login or connection.
 refused_by_librdkafka = pytest.mark.parametrize(
     ("way", "text"),
     [
@@ -241,7 +241,7 @@ def test_kafka_python_without_permission(
         producer.send("secret", b"x").get(15)
     producer.close()
     consumer = kafka.KafkaConsumer("secret", group_id="alice-denied", **settings)
-    assert consumer.poll(1000) == {}  # only the log says why
+    assert consumer.poll(1000) == {}  # only the log gives the reason
     assert "Topic secret is not authorized for this client" in caplog.text
     consumer.close()
     consumer = kafka.KafkaConsumer("alice-denied", group_id="secret", **settings)
@@ -278,7 +278,7 @@ def test_kafka_python_says_why_it_is_refused(
     assert text in said
     del failed
     caplog.clear()
-    gc.collect()  # a client that does not come up leaves its sockets open: it is to be blamed on nobody else
+    gc.collect()  # a client that does not start leaves its sockets open; other tests must not be blamed for them
 
 
 # aiokafka

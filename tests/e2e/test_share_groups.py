@@ -90,7 +90,7 @@ class Setting:
         return {each for member in self.members for each in member.done()}
 
     def wait_for_done(self, wanted: set[tuple[int, int]], timeout_s: float = 60.0) -> None:
-        """Wait until the members know of exactly these records that they are done. Errors: AssertionError tells the story."""
+        """Wait until the members know that exactly these records are done. Errors: AssertionError with the history."""
 
         def story() -> str:
             missing = (
@@ -133,7 +133,7 @@ def described(output: str, topic: str) -> dict[str, tuple[str, str]]:
 
 
 def lags(broker: BrokerProcess, name: str) -> list[int]:
-    """How many records of each partition of a group's topic are not done; nothing from who does not coordinate it."""
+    """The number of records of each partition of a group's topic that are not done; empty if not the coordinator."""
     asked = {"groups": [{"group_id": name, "topics": None}]}
     with closing(WireClient("127.0.0.1", broker.port)) as client:
         answer = client.call(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, asked)
@@ -190,7 +190,9 @@ def test_records_of_a_killed_member_come_again_when_their_lock_ends(setting: Set
 def test_lock_that_is_renewed_past_its_end_keeps_the_record(
     setting: Setting, broker: BrokerProcess
 ) -> None:
-    """Records are renewed (KIP-1222) for longer than a lock lasts, and accepted: nobody else gets them, nor the owner again."""
+    """Records are renewed (KIP-1222) for longer than a lock lasts, and accepted: no member gets them again, not even
+    the owner.
+    """
     lock_ms = int(SETTINGS["group.share.record.lock.duration.ms"])
     owner = setting.join()
     setting.produce([f"renew {lock_ms + 500}", f"renew {lock_ms + 500}", "v", "v"])
@@ -214,7 +216,7 @@ def test_lock_that_is_renewed_past_its_end_keeps_the_record(
 def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
     setting: Setting, broker: BrokerProcess
 ) -> None:
-    """Records that were acknowledged do not come again; the counts of the others go on."""
+    """Acknowledged records are not delivered again; the counts of the others continue."""
     setting.produce([f"release {number % 3} {number}" for number in range(600)])
     few = {"max_poll_records": "20", "share_acquire_mode": "record_limit"}
     setting.join(**few)
@@ -233,7 +235,7 @@ def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
         for member, number in zip(setting.members, seen, strict=True):
             again = {(each.partition, each.offset) for each in member.got()[number:]}
             assert not again & before
-    # Members are not told of acknowledgements that were stored just before a kill.
+    # Members do not learn of acknowledgements that were stored just before a kill.
     wait_until(lambda: lags(broker, setting.name) == [0, 0], "all records", 120)
     assert set(setting.counts()) == offsets(600)
     most = {}
@@ -293,7 +295,7 @@ def test_console_share_consumer_and_share_groups_tool(
 
 
 def note_leaders(bootstrap: str, leaders: list[set[int]]) -> None:
-    """Add who leads the partitions of `moving` now."""
+    """Add the current leaders of the partitions of `moving`."""
     found = AdminClient({"bootstrap.servers": bootstrap}).list_topics("moving", 30)
     for number, row in found.topics["moving"].partitions.items():
         leaders[number].add(row.leader)
@@ -309,9 +311,9 @@ def ends(bootstrap: str, topic: str) -> list[int]:
 @compat("leaders killed, with ZooKeeper")
 @pytest.mark.timeout(1200)
 def test_leaders_move_between_brokers(tmp_path: Path, stack: ExitStack) -> None:
-    """With ZooKeeper and three kwire brokers, each of which is killed once, and has led something.
+    """With ZooKeeper and three kwire brokers, each of which is killed once, and has led a partition.
 
-    Each partition has had other leaders; what was accepted before a kill comes to nobody after it, and at the end the
+    Each partition has had other leaders; records accepted before a kill are not delivered after it, and at the end the
     group is done with all records.
     """
     locks = {name: value for name, value in SETTINGS.items() if "record.lock" in name}
@@ -337,7 +339,9 @@ def test_leaders_move_between_brokers(tmp_path: Path, stack: ExitStack) -> None:
         return {each.value for each in got if (each.partition, each.offset) in done}
 
     def is_done() -> bool:
-        """What was acknowledged just before a leader went is stored, though its member is not told; it does not come again."""
+        """Acknowledgements just before a leader's death are stored, though the member does not learn it; the records do
+        not come again.
+        """
         if values <= accepted():
             return True
         got = {each.value for member in setting.members for each in member.got()}
@@ -379,7 +383,7 @@ def test_leaders_move_between_brokers(tmp_path: Path, stack: ExitStack) -> None:
     counts = setting.counts()
     for member in setting.members:
         for each in member.got():
-            # Each delivery that counts has come to somebody; none was archived undelivered.
+            # Each counted delivery reached a member; no record was archived undelivered.
             assert 1 <= each.count <= counts[each[:2]]
     for number, end in enumerate(ends(cluster.bootstrap, "moving")):
         delivered = sorted(offset for partition, offset in counts if partition == number)

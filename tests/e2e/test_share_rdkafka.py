@@ -31,7 +31,7 @@ compat = pytest.mark.compat
 COUNT = 600
 LOCK_MS = 2000
 GROUP_TYPE = 32
-#: Takes records without acknowledging them, says so, and waits to be killed.
+#: Acquires records without acknowledging them, reports it, and waits to be killed.
 TAKES_AND_HOLDS = """
 import sys, time
 from confluent_kafka import ShareConsumer
@@ -90,7 +90,7 @@ def consumer_of(broker: Broker, name: str, **settings: Any) -> Any:
 
 
 def polled(consumer: Any) -> list[Any]:
-    """What one poll brings; an error of the client fails the test."""
+    """The records of one poll; an error of the client fails the test."""
     messages = list(consumer.poll(0.2))
     assert [each.error() for each in messages if each.error() is not None] == []
     return messages

@@ -1,4 +1,4 @@
-"""The share coordinator beside that of Apache Kafka 4.3.0: the same requests, the same answers and records."""
+"""The share coordinator compared with that of Apache Kafka 4.3.0: the same requests, the same answers and records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
 
 
 class Play:
-    """One broker, a topic of two partitions on it, and what it has answered."""
+    """One broker, a topic of two partitions on it, and its answers."""
 
     def __init__(self, broker: BrokerProcess, topic: str, group: str) -> None:
         self.client = WireClient("127.0.0.1", broker.port, timeout_s=20)
@@ -137,7 +137,7 @@ class Play:
         return row
 
     def stored(self) -> list[tuple[bytes, bytes | None]]:
-        """The records of this group in __share_group_state, which may lose its first ones meanwhile."""
+        """The records of this group in __share_group_state, which may lose its first ones in the meantime."""
         rows: list[Any] = [None]
 
         def is_read() -> bool:
@@ -237,11 +237,11 @@ def test_random_operations_have_the_same_answers_and_records(
             play.call(api, version, row, unknown)
         theirs, ours = (play.answers[-1] for play in plays)
         assert ours == theirs, number
-    # What was not needed any more may be gone already, here or there.
+    # Records that were no longer needed may already be gone, on either broker.
     kafka, kwire = ([without_times(*each) for each in play.stored()] for play in plays)
     common = min(len(kafka), len(kwire))
     assert kwire[len(kwire) - common :] == kafka[len(kafka) - common :]
-    if not common:  # all was refused, or nothing is left of what was stored
+    if not common:  # everything was refused, or no stored record is left
         more = kafka or kwire
         assert not more or more[-1].value is None
 
@@ -266,7 +266,7 @@ def test_bad_keys_are_refused_as_by_apache_kafka(
 
 
 def test_old_records_are_removed(brokers: list[BrokerProcess], begin: Begin) -> None:
-    """Both remove what lies before the oldest record that is needed."""
+    """Both remove records before the oldest one that is needed."""
     for broker in brokers:
         play = begin(broker, "pruned", "pruned")
         partition = {"partition": 0, "state_epoch": 0, "start_offset": 0}

@@ -214,7 +214,7 @@ def test_stream_goes_on_after_restarts_of_broker_and_query(
 def test_stream_copies_a_topic_into_another(
     spark: Spark, spark_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    """availableNow; a second run copies only what is new."""
+    """availableNow; a second run copies only new records."""
     admin = AdminClient({"bootstrap.servers": spark_broker.bootstrap})
     copy = f"{topic}-copy"
     admin.create_topics([NewTopic(copy, 2, 1)])[copy].result(15)
@@ -230,7 +230,7 @@ def test_stream_copies_a_topic_into_another(
 def login(secured: Secured, way: Way) -> dict[str, str]:
     """Spark's options for the secured broker."""
     properties = secured.java(way) | {"bootstrap.servers": secured.bootstrap(way)}
-    # What is refused is to be told soon.
+    # Refusals must be reported soon.
     properties |= {"request.timeout.ms": "4000", "default.api.timeout.ms": "4000"}
     return {f"kafka.{key}": text for key, text in properties.items()}
 

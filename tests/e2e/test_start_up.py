@@ -50,8 +50,8 @@ def test_first_metadata_answer_comes_quickly_from_a_small_process(
 ) -> None:
     """The best of up to ten starts counts, to exclude the effect of other work on the machine.
 
-    In `make test` all processors are in use, so what counts is the time that the broker had one,
-    which is longer on a shared core; the long form runs alone and takes the clock's.
+    In `make test` all processors are in use, so the broker's CPU time counts, which is longer on a shared core; the
+    long form runs alone and uses the clock's time.
     """
     busy = not long_form
     goal_s = FIRST_ANSWER_GOAL_S * (2 if busy else 1)
@@ -68,7 +68,7 @@ def test_first_metadata_answer_comes_quickly_from_a_small_process(
 
 
 def show_kafka(tmp_path: Path) -> None:
-    """Print the same figures of Apache Kafka, with the flags its own script gives."""
+    """Print the same figures of Apache Kafka, with the flags of its own script."""
     kafka = kafka_broker(KAFKA_3, tmp_path / "kafka", jvm=("-Xmx1G", "-Xms1G", "-XX:+UseG1GC"))
     assert isinstance(kafka, Kafka39Broker)
     kafka.zookeeper.start()

@@ -92,7 +92,7 @@ def test_throttled_reassignment_takes_its_time_and_slows_nobody_else(
 
     with Stopwatch(cluster, "steady") as watch:
         took = administrator.move(1, "--throttle", str(RATE_MB * MEGABYTE))
-    # It begins with a second's bytes and a fetch; the rest comes at the rate.
+    # It begins with the bytes of one second and a fetch; the rest follows at the rate.
     assert took > (SIZE_MB - RATE_MB - 2) / RATE_MB - 1, took
     assert took < 4 * SIZE_MB / RATE_MB, took
     assert len(watch.seconds) > 20

@@ -1,4 +1,4 @@
-"""Stock clients over TLS, all of them with a certificate of their own, and two brokers that replicate over TLS."""
+"""Stock clients over TLS, all of them with their own certificate, and two brokers that replicate over TLS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def stores(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the stores of the broker and of a client, as each client wants them."""
+    """A folder with the stores of the broker and of a client, in the format of each client."""
     folder = tmp_path_factory.mktemp("stores")
     authority.write(folder / "ca.pem")
     authority.issue("CN=broker").write(folder / "broker.pem")
@@ -56,7 +56,7 @@ def settings(stores: Path, **others: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def secured(stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker to which clients must show a certificate; ACLs let alice in and nobody else."""
+    """A broker to which clients must present a certificate; ACLs allow only alice."""
     config = settings(
         stores,
         authorizer_class_name="kafka.security.authorizer.AclAuthorizer",

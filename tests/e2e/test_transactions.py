@@ -72,7 +72,7 @@ def consumer(
 
 
 def values(found: Consumer, count: int, timeout_s: float = 8.0) -> list[bytes]:
-    """Return up to count values, as many as come in time."""
+    """Return up to count values, as many as arrive in time."""
     read: list[bytes] = []
     deadline = time.monotonic() + timeout_s
     while len(read) < count and time.monotonic() < deadline:
@@ -84,7 +84,7 @@ def values(found: Consumer, count: int, timeout_s: float = 8.0) -> list[bytes]:
 
 
 def all_values(broker: BrokerProcess, topic: str, count: int, isolation: str) -> list[bytes]:
-    """Return what a consumer of partition 0 reads from its beginning, and nothing after."""
+    """Return the records that a consumer of partition 0 reads from its beginning, and check that no more follow."""
     reader = consumer(broker, "reader", isolation)
     reader.assign([TopicPartition(topic, 0, 0)])
     read = values(reader, count)
@@ -306,8 +306,8 @@ def transaction_version(broker: BrokerProcess) -> int:
 def protocols(broker: BrokerProcess, transactional_id: str) -> set[int]:
     """Return the versions of the protocol in which a producer's transactions were committed.
 
-    From the values of its id in __transaction_state; where the version is 2, each transaction has
-    to have the epoch after that of the one before.
+    From the values of its id in __transaction_state; with version 2, each transaction must have the epoch after that of
+    the previous one.
     """
     client = WireClient(broker.host, broker.port)
     values = []

@@ -1,4 +1,4 @@
-"""Facts of each cause; docs/explain.md shows what the rules say of them."""
+"""Facts of each cause; docs/explain.md shows the answers of the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers are asked, on a cluster that is made up: what a single broker cannot show."""
+"""The requests to brokers, on a fictitious cluster: cases that a single broker cannot show."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Cluster:
     high_watermark: int = 10
     last_stable: int = 10
     producers: list[list[ProducerState]] = field(default_factory=lambda: [[]])
-    """What DescribeProducers says, the last answer again and again."""
+    """The answers of DescribeProducers; the last one is repeated."""
     transactions: dict[int, Described] = field(default_factory=dict)
     aborted: list[Aborted] = field(default_factory=list)
 

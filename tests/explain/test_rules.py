@@ -33,7 +33,7 @@ from .examples import (
 )
 
 BOTH = ("read_uncommitted", "read_committed")
-#: Who does not get a record, by cause; everybody gets it in other cases.
+#: Readers that do not get a record, by cause; in other cases all get it.
 HIDDEN = {
     **dict.fromkeys(("aborted", "open_transaction", "above_last_stable_offset"), BOTH[1:]),
     "hanging_transaction": BOTH[1:],

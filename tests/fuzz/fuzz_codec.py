@@ -21,7 +21,7 @@ PAIRS = all_versions()
 
 
 def fuzz_one(data: bytes) -> None:
-    """Run one input. Errors: whatever is not a WireError that says where is a finding."""
+    """Run one input. Errors: everything except a WireError with a position is a finding."""
     choice, data = int.from_bytes(data[:2], "big"), data[2:]
     cls, version = PAIRS[choice % len(PAIRS)]
     try:
@@ -44,7 +44,7 @@ def fuzz_one(data: bytes) -> None:
 
 
 def check_error(error: WireError, cls: type, version: int, data: bytes) -> None:
-    """The error is of a kind and says where."""
+    """The error has a known type and a position."""
     if type(error) is WireError:
         raise AssertionError(f"only the compiled decoder refuses it: {error}")
     known = (error.api, error.version) == (schema_of(cls).name, version)

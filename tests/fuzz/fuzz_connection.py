@@ -35,7 +35,7 @@ class Mistakes(logging.Handler):
 
 
 def fuzz_one(data: bytes) -> None:
-    """Run one input. Errors: whatever is raised is a finding."""
+    """Run one input. Errors: every exception is a finding."""
     if len(data) < 2:
         return
     piece = 1 + int.from_bytes(data[:2], "big")

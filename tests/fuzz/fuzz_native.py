@@ -1,7 +1,7 @@
-"""Fuzz target: the native module finds in any bytes what Python finds, or leaves them to it.
+"""Fuzz target: for any bytes, the native module produces the same result as Python, or leaves them to Python.
 
 Run: python -m tests.fuzz.fuzz_native [--inputs N] [--seed N]
-Inputs are bodies of records, damaged; each lies in memory of exactly its size. For the sanitizers of addresses and
+Inputs are damaged bodies of records; each is in memory of exactly its size. For the sanitizers of addresses and
 undefined behavior, build the module with them and run the target with their library:
 
     KWIRE_SANITIZE=1 python setup.py build_ext --inplace --force
@@ -35,7 +35,7 @@ DELTAS = (0, 0, 1, -1, 63, 64, -65, 1 << 20, -(1 << 31), (1 << 63) - 1, -(1 << 6
 
 
 def compare(body: bytes, count: int) -> bool:
-    """Give a body to both forms; return whether it is sound. Errors: AssertionError where they differ."""
+    """Pass a body to both forms; return whether it is sound. Errors: AssertionError if they differ."""
     try:
         expected = _scan(body, count)
     except CorruptRecord:
@@ -65,7 +65,7 @@ def records_of(body: bytes, count: int) -> tuple[list[Record], str]:
 
 
 def compare_headers(body: bytes, count: int) -> None:
-    """The same for a batch around the body, whose header is damaged, too, as its bytes and their number decide."""
+    """The same for a batch around the body, whose header is also damaged, depending on its bytes and their number."""
     check = NATIVE["check_batch"]
     assert check is not None
     seed = random.Random(len(body) * 31 + count)
@@ -103,7 +103,7 @@ def compare_headers(body: bytes, count: int) -> None:
 
 
 def compare_for_compaction(body: bytes, count: int, *, is_sound: bool) -> None:
-    """The same for what compaction reads. Its Python form does not look at headers, and so refuses less."""
+    """The same for the functions of compaction. Their Python form does not check headers, and so refuses less."""
     heads, copy = NATIVE["record_heads"], NATIVE["copy_records"]
     assert heads is not None
     assert copy is not None
@@ -130,7 +130,7 @@ def compare_for_compaction(body: bytes, count: int, *, is_sound: bool) -> None:
 
 
 def read_as_columns(body: bytes, count: int, *, is_sound: bool) -> None:
-    """Sound bodies are read; all others must do no harm. tests/pipeline/segments/test_decode.py compares what is read."""
+    """Sound bodies are read; all others must do no harm. tests/pipeline/segments/test_decode.py compares the values."""
     find_ends, read = NATIVE["append_record_ends"], NATIVE["read_fields"]
     assert find_ends is not None
     assert read is not None
@@ -138,7 +138,7 @@ def read_as_columns(body: bytes, count: int, *, is_sound: bool) -> None:
     ends: list[int] = []
     has_ends = find_ends(exact, 0, len(body), max(count, 0), ends)
     assert has_ends or not is_sound
-    if not has_ends:  # whatever they are
+    if not has_ends:  # regardless of their values
         ends = sorted(n * 7 % (len(body) + 3) for n in range(1, min(len(body), 20)))
     starts = array("q", [0, *ends[:-1]][: len(ends)])
     has_fields = read(exact, starts, array("q", ends), array("q", bytes(7 * 8 * len(ends))))
@@ -180,7 +180,7 @@ def drawn(draw: random.Random) -> tuple[bytes, int]:
 
 
 def inputs(number: int, seed: int) -> Iterator[tuple[bytes, int]]:
-    """So many inputs, the same for the same seed."""
+    """The given number of inputs, the same for the same seed."""
     draw = random.Random(seed)
     for _ in range(number):
         yield drawn(draw)

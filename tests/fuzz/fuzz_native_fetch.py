@@ -84,7 +84,7 @@ def sessions(version: int) -> FetchSessionCache:
 
 
 def shown(context: FetchContext, of: Any) -> Any:
-    """All that a request has said."""
+    """The complete content of a request."""
     session = context.session
     return (
         of,
@@ -98,7 +98,7 @@ def shown(context: FetchContext, of: Any) -> Any:
 
 
 def compare(body: bytes, version: int) -> bool:
-    """Give a body to both forms; return whether it is plain. Errors: AssertionError where they differ."""
+    """Pass a body to both forms; return whether it is plain. Errors: AssertionError if they differ."""
     take = NATIVE["take_fetch"]
     assert take is not None
     mine, other = sessions(version), sessions(version)
@@ -143,7 +143,7 @@ def drawn(draw: random.Random) -> tuple[bytes, int]:
 
 
 def inputs(number: int, seed: int) -> Iterator[tuple[bytes, int]]:
-    """So many inputs, the same for the same seed."""
+    """The given number of inputs, the same for the same seed."""
     draw = random.Random(seed)
     for _ in range(number):
         yield drawn(draw)

@@ -48,7 +48,7 @@ def decoders(cls: type, version: int) -> tuple[Decoder | None, Decoder]:
 
 
 def compare(cls: type, version: int, body: bytes, offset: int = 0) -> bool:
-    """Give a body to both forms; return whether it is decoded natively. Errors: AssertionError where they differ."""
+    """Pass a body to both forms; return whether it is decoded natively. Errors: AssertionError if they differ."""
     natively, python = decoders(cls, version)
     if natively is None:
         return False
@@ -85,7 +85,7 @@ def drawn(draw: random.Random) -> tuple[type, int, bytes]:
 
 
 def inputs(number: int, seed: int) -> Iterator[tuple[type, int, bytes]]:
-    """So many inputs, the same for the same seed."""
+    """The given number of inputs, the same for the same seed."""
     draw = random.Random(seed)
     for _ in range(number):
         yield drawn(draw)

@@ -28,7 +28,7 @@ HEADER = b"\0\1c\0"
 
 
 def damaged(body: bytes, draw: random.Random) -> bytes:
-    """A body of which some bytes, mostly those of its form, are others, more or fewer."""
+    """A body in which some bytes, mostly of its structure, are changed, added or removed."""
     found = bytearray(body)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
         if not found:
@@ -52,7 +52,7 @@ def exact(data: bytes) -> memoryview:
 
 
 def compare(first: Replicas, second: Replicas, version: int, body: bytes, whole: bool) -> bool:
-    """Give a request to both forms; return whether the native one answered. Errors: AssertionError where they differ."""
+    """Pass a request to both forms; return whether the native one answered. Errors: AssertionError if they differ."""
     services = first.services
     with form("native"):
         done: Any
@@ -84,7 +84,7 @@ def compare(first: Replicas, second: Replicas, version: int, body: bytes, whole:
 
 
 def run(number: int, seed: int, folder: Path) -> int:
-    """Compare so many requests; return how many the native form has answered."""
+    """Compare this many requests; return the number that the native form has answered."""
     draw = random.Random(seed)
     rooms = []
     for name in ("native", "pure"):

@@ -21,7 +21,7 @@ LIMIT = 1 << 18
 
 
 def fuzz_one(data: bytes) -> None:
-    """Run one input. Errors: whatever is not a RecordError is a finding."""
+    """Run one input. Errors: every exception except RecordError is a finding."""
     if not data:
         return
     choice, data = data[0], data[1:]
@@ -46,7 +46,7 @@ def with_right_length_and_crc(data: bytes) -> bytes:
 
 
 def walk(data: bytes) -> None:
-    """Do with a buffer what a broker may do; each step on its own, so that none hides another."""
+    """Perform a broker's operations on a buffer; each step separately, so that none hides another."""
     for batch in iter_batches(data):
         for work in (
             batch.verify_crc,

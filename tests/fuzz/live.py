@@ -40,7 +40,7 @@ from ..support.zookeeper import ZooKeeperServer
 
 ANSWER_S = 3.0
 
-#: Their answers may rightly wait: for records, members, acknowledgements, or as long as the request says.
+#: Their answers may rightly wait: for records, members, acknowledgements, or for the time in the request.
 WAITING = {
     ApiKey.FETCH,
     ApiKey.JOIN_GROUP,
@@ -51,7 +51,7 @@ WAITING = {
     ApiKey.DELETE_TOPICS,
     ApiKey.DELETE_RECORDS,
     ApiKey.ELECT_LEADERS,
-    # What they write has to be replicated, within 5 s and 30 s; in a cluster that may fail.
+    # Their writes have to be replicated, within 5 s and 30 s; in a cluster that may fail.
     ApiKey.OFFSET_COMMIT,
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.WRITE_TXN_MARKERS,
@@ -59,7 +59,7 @@ WAITING = {
 #: Apache Kafka's own tools name themselves so, and may write to internal topics.
 ADMIN = b"__admin_client"
 
-#: Brokers send these. A client that sends them ends much of what the others ask for.
+#: Brokers send these. A client that sends them removes much of the state that the others need.
 OF_BROKERS = {
     ApiKey.LEADER_AND_ISR,
     ApiKey.STOP_REPLICA,
@@ -68,7 +68,7 @@ OF_BROKERS = {
 }
 
 SETTINGS = {
-    # What a group, a producer or a transaction leaves behind must go soon enough to be waited for.
+    # The state of a group, a producer or a transaction must expire soon enough to wait for it.
     "group.min.session.timeout.ms": "1",
     "group.max.session.timeout.ms": "10000",
     "transaction.max.timeout.ms": "2000",
@@ -78,7 +78,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
 }
 
-#: With several brokers, false roles keep replicas out of sync, and writes wait for them for so long: less than a request.
+#: With several brokers, false roles keep replicas out of sync, and writes wait for them this long: less than a request.
 CLUSTER_SETTINGS = {**SETTINGS, "request.timeout.ms": "8000"}
 
 
@@ -101,7 +101,7 @@ class Requests:
     ) -> None:
         self.name = f"{seed}.{worker}"
         self.served = [row for row in served if of_brokers or row[0] not in OF_BROKERS]
-        if of_brokers:  # a topic that was deleted is asked nothing more
+        if of_brokers:  # a deleted topic gets no more requests
             self.served = [row for row in self.served if row[0] is not ApiKey.DELETE_TOPICS]
             self.served += [row for row in served if row[0] in OF_BROKERS] * 5
 
@@ -127,7 +127,7 @@ class Requests:
         if mutated:
             body = mutate(rnd, body)
         client_id = name.encode()
-        if (other := rnd.random()) < 0.06:  # the broker's log does not tell these apart
+        if (other := rnd.random()) < 0.06:  # the broker's log does not distinguish these
             client_id = ADMIN if other < 0.05 else b"x" * 32767
         return Request(api, version, body, client_id, mutated, message)
 
@@ -155,7 +155,7 @@ def mutate(rnd: random.Random, body: bytes) -> bytes:
 
 
 class Findings:
-    """What went wrong, a few of each kind, and how many requests ended how."""
+    """Errors, a few of each kind, and the number of requests by outcome."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -208,12 +208,12 @@ def work(port: int, requests: Requests, numbers: range, answer_s: float = ANSWER
     return found
 
 
-#: Apache Kafka takes what is not in their enumerations for a broken request, and so do we.
+#: Apache Kafka treats unknown values of their enumerations as a malformed request, and so does kwire.
 CLOSING = {"DESCRIBE_ACLS", "CREATE_ACLS", "DELETE_ACLS"}
 
 
 def served(port: int) -> list[tuple[ApiKey, int, int]]:
-    """What the broker advertises: (API, lowest, highest version)."""
+    """The APIs that the broker advertises: (API, lowest, highest version)."""
     wire = Wire(port)
     answer = wire.call(ApiKey.API_VERSIONS, 0)
     wire.close()
@@ -223,11 +223,11 @@ def served(port: int) -> list[tuple[ApiKey, int, int]]:
     ]
 
 
-# What the broker holds
+# The broker's state
 
 
 def told(port: int) -> dict[str, Any]:
-    """What it says of its topics, groups, transactional ids, and the configs of topics."""
+    """The broker's view of its topics, groups, transactional ids, and the configs of topics."""
     wire = Wire(port, 60.0)
     topics = wire.call(ApiKey.METADATA, 7, topics=None)["topics"]
     for topic in topics:
@@ -278,14 +278,14 @@ def check_log(broker: KwireBroker, found: Findings) -> None:
     """Tracebacks and errors in the log."""
     for record in RECORD.split(broker.log_path.read_text(errors="replace")):
         if "refused" in record and "STALE_CONTROLLER_EPOCH" in record:
-            continue  # who poses as a newer controller deposes this one, as with Apache Kafka
+            continue  # as in Apache Kafka, a false controller deposes this one
         if "Traceback" in record or re.search(r"\bERROR\b", record[:60]):
             lines = record.strip().splitlines()
             where = [line for line in lines if line.lstrip().startswith("File ")]
             found.add(f"log: {lines[-1][:90]}", "\n    ".join([lines[0], *where[-4:], lines[-1]]))
 
 
-#: Connections between the brokers of a cluster, which come and go.
+#: Connections between the brokers of a cluster, which open and close.
 BETWEEN_BROKERS = 10
 
 
@@ -302,10 +302,10 @@ def check_sockets(broker: KwireBroker, most: int, found: Findings) -> None:
 def check_left_behind(
     broker: KwireBroker, sockets: int, found: Findings, *, same_again: bool
 ) -> None:
-    """What is left when all clients have gone, and after a new start.
+    """The remaining state when all clients have gone, and after a restart.
 
-    Shape: `same_again` says that the broker must tell the same of topics and groups after that. Who has posed
-    as the controller has told it other things; then it must still know the topics that exist.
+    Shape: `same_again` means that the broker must report the same topics and groups after that. A client that poses as
+    the controller has changed them; the broker then must still know the existing topics.
     """
     check_sockets(broker, sockets, found)
     time.sleep(3.5)  # the longest timeout of a transaction, and the round that ends it
@@ -365,7 +365,7 @@ def campaign(
 
 
 def cluster_campaign(directory: Path, *, seed: int, requests: int) -> Findings:
-    """A whole run on three brokers, each asked by a worker of its own, also what only brokers send."""
+    """A whole run on three brokers, each with its own worker, including requests that only brokers send."""
     found = Findings()
     cluster = KwireCluster(directory, settings=CLUSTER_SETTINGS)
     try:
@@ -384,7 +384,7 @@ def cluster_campaign(directory: Path, *, seed: int, requests: int) -> Findings:
         found.counts["seconds"] = round(time.monotonic() - began)
         for broker in cluster.brokers:
             check_log(broker, found)
-        # What was told them falsely is corrected when they start again, at the latest.
+        # False information is corrected when they start again, at the latest.
         for broker in cluster.brokers:
             broker.restart()
         try:

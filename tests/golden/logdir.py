@@ -1,9 +1,9 @@
-"""A real Apache Kafka log directory: open it with our log and compare with what a consumer saw.
+"""A real Apache Kafka log directory: open it with kwire's log and compare with a consumer's records.
 
-The directory is opened three times: as it is (cleanly closed), without its clean-shutdown marker and
-recovery points (every segment is recovered), and without any index. Each time every partition must
-have the same offsets and give the same records, read in small and in large pieces, read_committed
-and not. Closing a clean directory must leave the files of the partitions byte for byte as they were.
+The directory is opened three times: unchanged (cleanly closed), without its clean-shutdown marker and recovery points
+(every segment is recovered), and without any index. Each time every partition must have the same offsets and return the
+same records, read in small and in large pieces, read_committed and not. Closing a clean directory must leave the files
+of the partitions byte for byte unchanged.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def check_timestamps(log: Log, rows: list[list[Json]]) -> None:
         first = next(row for row in rows if row[1] >= wanted)
         found = log.offset_for_timestamp(wanted)
         assert found is not None
-        # A control record may carry the timestamp, too, and come first.
+        # A control record may also have the timestamp, and come first.
         equal("timestamp", True, found[1] >= wanted and found[0] <= first[0])
         if found[0] < first[0]:
             equal("a data record before it", [], [r for r in rows if r[0] == found[0]])
@@ -314,7 +314,7 @@ def check_decoded(log: Log, expected: list[Json]) -> None:
 
 
 def latest_values(logs: list[Log], topic: str) -> dict[bytes, bytes]:
-    """Newest value of each key in an internal topic; deleted keys are left out."""
+    """Newest value of each key in an internal topic; deleted keys are omitted."""
     values: dict[bytes, bytes] = {}
     for log in logs:
         if log.tp.topic != topic:
@@ -476,9 +476,9 @@ def check_snapshot(path: Path) -> None:
 
 
 def check_rebuilt(counts: Counts, how: str, directory: Path, after: dict[str, bytes]) -> None:
-    """What recovery rebuilds is what Apache Kafka had written, byte for byte.
+    """Recovery rebuilds the files of Apache Kafka, byte for byte.
 
-    Compacted logs are left out: the cleaner writes several batches at once and indexes by that.
+    Compacted logs are omitted: the cleaner writes several batches at once and indexes accordingly.
     """
     with tempfile.TemporaryDirectory() as folder:
         original = contents(unpack_log_directory(Path(folder), directory), is_partition_file)

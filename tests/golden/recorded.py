@@ -1,7 +1,7 @@
 """Reads the golden data: facts about Apache Kafka, and bytes written by it (see `data/README.md`).
 
-Files are named without the suffix of their compression: `read_json("logdir/expected.json")` finds
-`expected.json`, `expected.json.gz` or `expected.json.xz`. A folder of the same layout may be given.
+Files are named without the suffix of their compression: `read_json("logdir/expected.json")` finds `expected.json`,
+`expected.json.gz` or `expected.json.xz`. Another folder of the same layout may be used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parent / "data"
-#: Suffix -> what turns a file's bytes into its content.
+#: Suffix -> the function that converts a file's bytes to its content.
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.decompress,

@@ -45,7 +45,7 @@ def run(directory: Path) -> tuple[int, int]:
 
 
 def check_case(case: Case) -> None:
-    """Check one case. Errors: AssertionError, or whatever the library raised."""
+    """Check one case. Errors: AssertionError, or any error of the library."""
     data = bytes.fromhex(case["hex"])
     if "invalid" in case:
         check_refused(data)
@@ -158,7 +158,7 @@ def check_same_content(batch: RecordBatch, other: RecordBatch, records: list[Rec
 
 
 def comparable(header: BatchHeader) -> BatchHeader:
-    """Return the header without what another encoding of the same records changes."""
+    """Return the header without the fields that depend on the encoding of the records."""
     return header._replace(crc=0, batch_length=0, attributes=header.attributes & ~7)
 
 
@@ -181,7 +181,7 @@ def rebuild(batch: RecordBatch, records: list[Record]) -> bytes:
             delete_horizon_ms=header.delete_horizon_ms,
         )
         if header.is_log_append_time and records:
-            # What the producer said of time is still in the deltas.
+            # The producer's timestamps are still in the deltas.
             records = list(
                 read_records(
                     batch.body(), header.records_count, header.base_offset, header.base_timestamp

@@ -1,4 +1,4 @@
-"""A log directory closed by Apache Kafka 3.9.2, opened by kwire: as it is, recovered, and without indexes."""
+"""A log directory closed by Apache Kafka 3.9.2, opened by kwire: unchanged, recovered, and without indexes."""
 
 from __future__ import annotations
 

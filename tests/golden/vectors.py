@@ -25,7 +25,7 @@ Vector = dict[str, Any]
 
 
 def run(folder: Path) -> tuple[int, int]:
-    """Check all vectors in `folder`/vectors, print what is wrong, and count passed and failed."""
+    """Check all vectors in `folder`/vectors, print errors, and count passed and failed."""
     passed = failed = 0
     for vector in read_vectors(folder):
         problem = check(vector)
@@ -44,9 +44,9 @@ def read_vectors(folder: Path = DATA) -> Iterator[Vector]:
 
 
 def check(vector: Vector) -> str:
-    """Say what is wrong with kwire's reading and writing of a vector, or ""."""
-    # Two schemas changed their layout between the releases but not their version; what 3.9.2 wrote
-    # in them can only be read as what it is.
+    """Describe the error in kwire's reading and writing of a vector, or ""."""
+    # Two schemas changed their layout between the releases but not their version; data of 3.9.2 can only be read with
+    # its own layout.
     classes = variants() if "variant" in vector else all_messages()
     cls, version = classes[vector["name"]], vector["version"]
     data = bytes.fromhex(vector["hex"])

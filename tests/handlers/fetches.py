@@ -60,7 +60,9 @@ def only(response: FetchResponse) -> Any:
 def partitions_at_once(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Let each test answer its fetches at once, in the plain form where it can, natively, and in steps of one partition."""
+    """Let each test answer its fetches immediately, in the plain form if possible, natively, and in steps of one
+    partition.
+    """
     if request.param in ("plain", "native"):
         monkeypatch.setattr(Replicas, "plain", True)
     if request.param == "many":

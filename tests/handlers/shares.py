@@ -31,7 +31,7 @@ Acks = tuple[int, int, int | Sequence[int]]
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
-    """Run a test on a loop of its own."""
+    """Run a test on its own loop."""
 
     @wraps(test)
     def run(*args: Any, **options: Any) -> T:
@@ -212,7 +212,7 @@ class Member:
 
 
 def acquired(response: fetches.ShareFetchResponse) -> dict[str, list[tuple[int, int, int]]]:
-    """What was acquired, by topic: (first, last, delivery count)."""
+    """The acquired records, by topic: (first, last, delivery count)."""
     assert response.error_code == 0, response
     return {
         topic.topic_id.rstrip(b"\1").decode(): [

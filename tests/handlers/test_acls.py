@@ -1,4 +1,4 @@
-"""The APIs of ACLs, beside what an Apache Kafka 3.9.2 without an authorizer answered."""
+"""The APIs of ACLs, compared with the answers of an Apache Kafka 3.9.2 without an authorizer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """ApiVersions against answers of Apache Kafka 3.9.2 (ZooKeeper) and 4.3.0 brokers.
 
-`api_versions_golden.txt`: broker, version asked for, request and response in hex, without sizes.
+`api_versions_golden.txt`: broker, requested version, request and response in hex, without sizes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Subscriptions to clients' metrics, and the requests of clients: beside the answers of Apache Kafka 4.3.0."""
+"""Subscriptions to client metrics, and the requests of clients, compared with the answers of Apache Kafka 4.3.0."""
 
 from __future__ import annotations
 

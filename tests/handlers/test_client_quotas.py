@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas, beside the answers recorded from Apache Kafka 3.9.2."""
+"""DescribeClientQuotas and AlterClientQuotas, compared with recorded answers of Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 

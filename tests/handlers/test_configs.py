@@ -68,7 +68,7 @@ class MemoryController:
 
 
 class Threads:
-    """An executor without threads. Shape: `calls` counts what would have been done in one."""
+    """An executor without threads. Shape: `calls` counts the calls that a thread would run."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -290,7 +290,7 @@ def test_responses_can_be_encoded_in_every_version(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "operations", "error"),
     [
-        # What Apache Kafka 3.9.2 answers: append and subtract come before the topic is looked up,
+        # As in Apache Kafka 3.9.2, append and subtract come before the topic is looked up,
         ("gone", [("retention.ms", 2, "5")], INVALID),
         ("gone", [("retention.ms", 0, "x")], int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
         # and the error of a key comes before those of later keys.
@@ -306,7 +306,7 @@ def test_first_trouble_of_a_topics_changes_is_told(
 
 @pytest.mark.parametrize("name", [".", "..", "a//b", "/x", "x/", "a\tb"])
 def test_name_that_is_no_node_of_zookeeper_is_not_looked_up_there(bench: Bench, name: str) -> None:
-    """What Apache Kafka 3.9.2 answers; the store would refuse the path."""
+    """The answer of Apache Kafka 3.9.2; the store would refuse the path."""
     assert bench.incremental(TOPIC, name, [("retention.ms", 0, "1")])[0][0] == INVALID
     unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert bench.alter(TOPIC, name, {"retention.ms": "1"})[0][0] == unknown

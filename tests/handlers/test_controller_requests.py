@@ -80,7 +80,7 @@ def test_broker_that_shuts_down_is_told_what_it_still_leads(version: int) -> Non
         assert refused.error_code == ErrorCode.NOT_CONTROLLER
         answer = await ask(one, request, version)
         assert (answer.error_code, answer.remaining_partitions) == (0, [])
-        # Nobody can take over from the last one.
+        # No other broker can take over from the last one.
         last = ControlledShutdownRequest(broker_id=1, broker_epoch=-1)
         answer = await ask(one, last, version)
         assert [(row.topic_name, row.partition_index) for row in answer.remaining_partitions] == [

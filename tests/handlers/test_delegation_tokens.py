@@ -1,4 +1,4 @@
-"""The APIs of delegation tokens: who may ask for what. Source of the rules: KafkaApis of 3.9."""
+"""The APIs of delegation tokens: permissions for each request. Source of the rules: KafkaApis of 3.9."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_token_for_another_user_needs_create_tokens_on_that_user(run: Any) -> No
         assert (made.error_code, made.principal_name) == (0, "carol")
         own = await room.call("carol", describe_delegation_token, EVERYTHING)
         assert own.tokens[0].token_requester_principal_name == "alice"
-        # Who has asked for it sees it, too.
+        # The requester also sees it.
         assert (
             await room.call("alice", describe_delegation_token, EVERYTHING)
         ).tokens == own.tokens

@@ -39,7 +39,7 @@ SIZE = len(batch(b"value"))
 
 
 def ask(room: Replicas, *asked: Any, version: int = BY_NAME, **options: Any) -> FetchResponse:
-    """Fetch; must be answered at once."""
+    """Fetch; must be answered immediately."""
     answer = room.call(fetch, fetch_request(*asked, **options), version)
     assert isinstance(answer, FetchResponse)
     return answer
@@ -54,7 +54,7 @@ def waits(room: Replicas, *asked: Any, version: int = BY_NAME, **options: Any) -
     return answer
 
 
-# What is read
+# Reading
 
 
 @pytest.mark.parametrize("version", range(4, LATEST + 1))
@@ -146,7 +146,7 @@ def test_large_reads_are_slices_of_the_file_and_small_ones_are_not(room: Replica
     room.produce("a", b"v", number=1)
     answer = ask(room, ("a", 0, 0), ("a", 1, 0))
     large, small = (row.records for row in answer.responses[0].partitions)
-    if room.plain:  # it was decoded from what is sent
+    if room.plain:  # decoded from the sent bytes
         assert (len(large) > 50_000, len(small) < 200) == (True, True)
     else:
         assert isinstance(large, FileSlice) and isinstance(small, bytes)
@@ -445,7 +445,7 @@ def test_few_fetches_have_their_records_in_memory_to_be_converted(
 
 
 class ImpatientExecutor(InThisProcess):
-    """Gives up all work with more than one batch, and with a given number in them."""
+    """Fails all work with more than one batch, or with a given number of them."""
 
     def __init__(self, too_costly: bytes = b"?") -> None:
         self.asked: list[int] = []

@@ -1,4 +1,4 @@
-"""The plain answer to a Fetch beside that of the compiled codec; and one answer for all that wait for the same."""
+"""The plain answer to a Fetch compared with that of the compiled codec; and one answer for all equal waiting fetches."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[None]:
 
 
 class Client:
-    """What a client would ask for next, by what it was answered."""
+    """The next request of a client, according to its last answer."""
 
     def __init__(self, version: int, *, session: bool) -> None:
         self.version = version
@@ -168,12 +168,12 @@ def change(draw: random.Random, rooms: list[Replicas]) -> None:
 def test_plain_and_other_form_answer_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The plain form in pure Python or natively, beside the other in pure Python."""
+    """The plain form in pure Python or natively, compared with the other form in pure Python."""
     taken = count_calls(monkeypatch, "take_fetch")
     draw = random.Random(18)
     numbers = [random.Random(1), random.Random(1)]
     at = 0
-    # Both rooms have to give their sessions the same ids.
+    # Both rooms have to assign the same ids to their sessions.
     monkeypatch.setattr(
         "server.replication.fetch_session.unpredictable",
         type("Drawn", (), {"randint": lambda _, low, high: numbers[at].randint(low, high)})(),
@@ -314,7 +314,7 @@ def test_fetches_that_wait_for_the_same_get_one_answer(
                     for row in topic.partitions
                 }
                 assert found[1][0] == 1 and found[1][1] > size
-                if session:  # what did not change is left out, now and next time
+                if session:  # unchanged partitions are omitted, now and next time
                     assert len(found) == 1
                     told = room.services.fetch_sessions.sessions[client.session_id].partitions
                     assert [key[2] for key in told] == [0, 2, 1]

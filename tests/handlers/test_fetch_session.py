@@ -29,7 +29,7 @@ class Client:
         self.first = self.fetch(*asked)
 
     def fetch(self, *asked: Any, **options: Any) -> dict[tuple[str, int], Any]:
-        """The partitions in the next answer; the request is answered at once."""
+        """The partitions in the next answer; the request is answered immediately."""
         answer = self.room.call(fetch, self.request(*asked, **options), self.version)
         return self.take(answer)
 
@@ -149,7 +149,7 @@ def test_session_that_went_on_in_a_version_without_diverging_epochs_is_refused(
     answer = room.call(fetch, client.request(("b", 0, 0)), 8)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert answer.session_id == client.id
-    (row,) = rows(answer).values()  # what the request itself names
+    (row,) = rows(answer).values()  # the partition that the request itself names
     assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert (row.records, row.aborted_transactions) == (None, [])
 

@@ -1,4 +1,4 @@
-"""What the dispatcher does around every handler: checks, refusals, throttling, observation."""
+"""The dispatcher's steps around every handler: checks, refusals, throttling, observation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CLUSTER = (ResourceType.CLUSTER, "kafka-cluster")
 GROUP = (ResourceType.GROUP, "group_id")
 ID = (ResourceType.TRANSACTIONAL_ID, "transactional_id")
 
-#: The checks of KafkaApis 3.9 before it looks at single resources, in order, by API.
+#: The checks of KafkaApis 3.9 before those of single resources, in order, by API.
 CHECKS = {
     "LeaderAndIsr": [(CLUSTER_ACTION, *CLUSTER)],
     "StopReplica": [(CLUSTER_ACTION, *CLUSTER)],
@@ -84,7 +84,7 @@ CHECKS = {
     "DeleteShareGroupState": [(CLUSTER_ACTION, *CLUSTER)],
     "ReadShareGroupStateSummary": [(CLUSTER_ACTION, *CLUSTER)],
 }
-#: These depend on the request, and have tests of their own below.
+#: These depend on the request, and have separate tests below.
 BY_REQUEST = {
     "AddPartitionsToTxn",
     "AlterShareGroupOffsets",
@@ -98,7 +98,7 @@ BY_REQUEST = {
 }
 #: Kafka's error for a whole unauthorized request, unless it is CLUSTER_AUTHORIZATION_FAILED.
 DENIED = {ResourceType.GROUP: GROUP_DENIED, ResourceType.TRANSACTIONAL_ID: ID_DENIED}
-#: KafkaApis answers these with sendResponseExemptThrottle, or is not asked at all (logins).
+#: KafkaApis answers these with sendResponseExemptThrottle, or does not handle them (logins).
 EXEMPT = {
     "SaslAuthenticate",
     "SaslHandshake",
@@ -112,7 +112,7 @@ EXEMPT = {
 
 
 class Refuser:
-    """Allows only what it was given."""
+    """Allows only the given permissions."""
 
     def __init__(self, *allowed: tuple[AclOperation, ResourceType]) -> None:
         self.allowed = allowed
@@ -135,7 +135,7 @@ class Refuser:
 
 
 def full(cls: type, version: int, **values: Any) -> Any:
-    """A message with one element in each of its arrays, and strings that say their field's name."""
+    """A message with one element in each of its arrays, and strings that are their fields' names."""
     made: dict[str, Any] = {}
     for field in schema_of(cls).fields:
         if version not in field.versions:
@@ -332,7 +332,7 @@ def test_every_api_has_a_response_that_carries_one_error(
     assert error_codes(response) == {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
-#: They answer with one row, as often as there are rows, or with what the request has.
+#: Their answer has one row, repeated for each row, or the rows of the request.
 NO_NEW_ROWS = {"CreateAcls", "DeleteAcls", "AlterClientQuotas"}
 
 
@@ -365,7 +365,7 @@ def test_long_request_of_who_may_not_send_it_is_refused_in_steps(handler: Handle
 
 
 def throttling(**values: float) -> ClientQuotas:
-    """Quotas of everybody, used up for some time if a value is given."""
+    """Quotas for all clients, used up for some time if a value is set."""
     quotas = ClientQuotas()
     quotas.set(Entity(DEFAULT, None), values)
     return quotas
@@ -409,7 +409,7 @@ def test_exempt_request_is_not_throttled() -> None:
 
 
 class TickingClock(ManualClock):
-    """Each look at the microseconds finds the time 100 ms later than the one before."""
+    """Each read of the microseconds is 100 ms later than the previous one."""
 
     def monotonic_us(self) -> int:
         return self.advance(100) * 1000

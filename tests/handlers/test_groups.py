@@ -270,7 +270,7 @@ def test_groups_that_fail_at_once_are_answered_at_once() -> None:
 
 
 class Owner:
-    """Allows what is done to one group, and nothing on the cluster."""
+    """Allows all operations on one group, and none on the cluster."""
 
     def allows(self, connection: Any, operation: Any, resource_type: Any, name: str) -> bool:
         return bool(resource_type == ResourceType.GROUP and name == "mine")

@@ -358,7 +358,7 @@ def test_names_that_no_topic_may_have_are_refused_alike(told: Told, name: str) -
 
 
 class InOffice:
-    """The active controller on a broker, and the store's answer about who is controller."""
+    """The active controller on a broker, and the store's answer about the controller."""
 
     broker_epoch = EPOCH
     holds_office = True

@@ -46,7 +46,7 @@ def ask(
     count: int = 1,
     **options: Any,
 ) -> Any:
-    """Ask for one partition as a consumer, once for each timestamp; return the answer's rows."""
+    """Send a request for one partition as a consumer, once for each timestamp; return the answer's rows."""
     options = {"replica_id": -1, **options}
     answer = room.call(
         list_offsets,

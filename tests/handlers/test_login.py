@@ -89,7 +89,7 @@ class Connection:
 
     @property
     def serves_directly(self) -> bool:
-        """Whether the login costs the requests to come nothing."""
+        """Whether later requests cost nothing more after the login."""
         return type(self.session._dispatcher) is RequestDispatcher
 
 
@@ -199,7 +199,7 @@ def test_whatever_else_arrives_before_the_login_ends_the_connection(frames: list
     for each in frames:
         if not connection.session.closed:
             connection.ask(each)
-    if not connection.session.closed:  # cut off: it goes on with what comes next
+    if not connection.session.closed:  # cut off: it continues with the next request
         connection.ask(BEAT)
     assert connection.session.closed
     assert connection.session.info.principal == "User:ANONYMOUS"
@@ -309,7 +309,7 @@ def test_login_that_takes_too_long_is_ended(caplog: pytest.LogCaptureFixture) ->
 
 
 class Waiting:
-    """A mechanism whose steps end when the test says so."""
+    """A mechanism whose steps end at the test's request."""
 
     name = "WAIT"
 
@@ -535,7 +535,7 @@ def test_mechanism_that_may_read_files_is_made_in_a_thread(tmp_path: Path) -> No
     async def main() -> None:
         logins.take_up(frozenset({name}))
         assert logins.mechanisms == before  # until the thread is done
-        # What changes in the meantime is taken up, too.
+        # Changes in the meantime also apply.
         logins.take_up(frozenset({"listener.name.sasl_plaintext.plain.sasl.jaas.config"}))
         assert logins._making is not None
         await logins._making
@@ -547,7 +547,7 @@ def test_mechanism_that_may_read_files_is_made_in_a_thread(tmp_path: Path) -> No
 
 
 def test_dispatcher_of_a_login_is_small() -> None:
-    """What a connection costs before its login, besides the frame that it is sending."""
+    """The cost of a connection before its login, besides the frame that it is sending."""
     assert not hasattr(open_connection().session._dispatcher, "__dict__")
     assert type(open_connection().session._dispatcher) is LoginDispatcher
     assert login_module.LOGIN_TIMEOUT_MS == 60_000

@@ -55,7 +55,7 @@ def request(*names: str | None, **options: Any) -> MetadataRequest:
 
 
 def ask(room: Replicas, message: MetadataRequest, version: int = LATEST) -> Any:
-    """Ask; must be answered at once."""
+    """Send a request; it must be answered immediately."""
     answer = room.call(metadata, message, version)
     if isinstance(answer, Encoded):
         return decode(MetadataResponse, answer.body, version)
@@ -164,7 +164,7 @@ def test_topic_without_name_and_id_is_refused(
 
 
 def test_operations_are_told_to_who_asks(room: Replicas) -> None:
-    """3576 and 8096 are what Apache Kafka 3.9.2 answers without an authorizer."""
+    """3576 and 8096 are the answers of Apache Kafka 3.9.2 without an authorizer."""
     room.create("a")
     quiet = ask(room, request("a"), 10)
     assert quiet.cluster_authorized_operations == NO_OPERATIONS
@@ -189,7 +189,7 @@ def test_partition_whose_leader_is_not_alive_has_none(room: Replicas) -> None:
 
 
 def test_partition_that_never_had_a_leader_is_not_shown(room: Replicas) -> None:
-    """As by a ZooKeeper broker of 3.9.2, whose controller does not send it."""
+    """As in a ZooKeeper broker of 3.9.2, whose controller does not send it."""
     image = room.publisher.image
     room.publisher.publish(
         image.with_topics([topic_image("a", 1, leader=-1, replicas=(5,), isr=())])
@@ -203,7 +203,7 @@ def test_partition_that_never_had_a_leader_is_not_shown(room: Replicas) -> None:
 
 
 def test_ten_thousand_partitions_are_answered_quickly(room: Replicas) -> None:
-    """The loop is blocked meanwhile; measured at 20 ms of CPU time."""
+    """The loop is blocked during this time; measured at 20 ms of CPU time."""
     wide = topic_image("wide", 10_000, leader=1, replicas=(1,))
     image = room.publisher.image.with_brokers({0: registration(0), 1: registration(1)})
     room.publisher.publish(image.with_topics([wide]))

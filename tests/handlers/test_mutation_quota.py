@@ -22,7 +22,7 @@ EXCEEDED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class Controller:
-    """Notes what it is asked to do, and says that it has done it."""
+    """Records the requested changes, and reports that they are done."""
 
     is_active = True
 
@@ -42,7 +42,7 @@ class Controller:
 
 
 def ask(room: Replicas, handler: Any, request: Any, version: int) -> tuple[Any, Any, int]:
-    """The answer, what the controller did, and for how long the client is throttled."""
+    """The answer, the controller's changes, and the time for which the client is throttled."""
     controller = Controller()
     room.services = with_rooms(room.services, controller=controller)
     ctx = room.context(version, "test", handler)

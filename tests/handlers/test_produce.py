@@ -24,7 +24,7 @@ LATEST = 11
 
 @pytest.fixture(params=["plain", "other"], autouse=True)
 def form(request: pytest.FixtureRequest, both_forms: None, room: Replicas) -> None:
-    """Let each test send its requests to the plain form first, and then to the other alone."""
+    """Let each test send its requests to the plain form first, and then only to the other."""
     room.plain = request.param == "plain"
 
 
@@ -73,7 +73,7 @@ def patched(records: bytes, position: int, form: str, *fields: int) -> bytes:
     return bytes(changed)
 
 
-# What is accepted
+# Accepted batches
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_frame_may_be_used_again_after_the_answer(room: Replicas) -> None:
     assert values(room.partition("a").read(0, 1000).data) == [b"mine"]
 
 
-# What is refused
+# Refused batches
 
 
 @pytest.mark.parametrize(

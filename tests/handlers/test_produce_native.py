@@ -1,4 +1,4 @@
-"""The native path of the plain Produce: what it needs of the server, and writes that do not go well."""
+"""The native path of the plain Produce: the objects of the server that it needs, and failing writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.fuzz import fuzz_native_produce
 from tests.support.forms import SOURCES, form
 from tests.support.replicas import NOW, Replicas, UnsyncedFiles, batch, values
 
-#: What the variables of the native path are.
+#: The types of the variables in the native path.
 CLASSES: dict[str, type] = {
     "partition": Partition,
     "log": Log,
@@ -71,7 +71,7 @@ def test_native_path_uses_only_fields_that_there_are() -> None:
 def test_failed_write_refuses_its_row_and_those_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Apache Kafka: the log directory is offline, and what was appended before is answered."""
+    """As in Apache Kafka, the log directory is offline, and earlier appended rows are answered."""
     room = Replicas(tmp_path).start()
     try:
         room.create("a", 3)

@@ -1,5 +1,5 @@
-"""The plain Produce beside the other, and the native form beside Python's: whatever is sent, the client gets the same bytes,
-and the log has the same.
+"""The plain Produce compared with the other, and the native form with Python's: for all requests, the same bytes reach
+the client and the log.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CONFIGS = {
 
 
 class WorkerHere:
-    """Does in the loop what a worker process would, which takes long to start on a busy machine."""
+    """Runs a worker process's functions in the loop, because a process takes long to start on a busy machine."""
 
     async def in_worker(self, owner: object, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
@@ -273,7 +273,7 @@ def test_plain_and_other_form_answer_and_append_alike(
 def test_native_path_that_ignores_flush_messages_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The comparison above does find what it is for."""
+    """The comparison above finds such differences."""
     with form("native"):
         monkeypatch.setattr(produce_plain, "_NATIVE_PATH", ForgetfulPath())
     with pytest.raises(AssertionError):
@@ -281,7 +281,7 @@ def test_native_path_that_ignores_flush_messages_is_found(
 
 
 def compare(tmp_path: Path, forms: tuple[str, str], validation: str) -> None:
-    """Give drawn requests to two brokers, one in each form. Errors: AssertionError where they differ."""
+    """Pass drawn requests to two brokers, one in each form. Errors: AssertionError if they differ."""
     draw = random.Random(18)
     sequences: dict[int, int] = {}
 
@@ -338,7 +338,7 @@ def compare(tmp_path: Path, forms: tuple[str, str], validation: str) -> None:
         finally:
             for room in rooms:
                 room.stop()
-        # Neither form is left out, and plain ones wait, too: for a flush, and for a replica.
+        # Both forms occur, and some plain requests wait: for a flush, and for a replica.
         assert REQUESTS // 10 < plain < REQUESTS * 9 // 10
         assert waited > REQUESTS // 150
 
@@ -421,7 +421,7 @@ class Broker:
         self.at_once = 0
 
     async def answer(self, frame: bytes) -> bytes | str:
-        """What a session would send, or why it would close."""
+        """The data that a session would send, or the reason that it would close."""
         view = memoryview(bytearray(frame))
         result: Any = None
         if self.dispatcher.at_once is not None:

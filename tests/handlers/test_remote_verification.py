@@ -76,7 +76,7 @@ def test_batch_is_appended_when_the_other_broker_agrees_and_the_next_is_not_aske
 def test_batch_for_a_partition_that_is_led_elsewhere_is_refused_without_asking(
     tmp_path: Path,
 ) -> None:
-    """Otherwise, if the coordinator could not be asked, the producer would never look up the leader."""
+    """Otherwise, if the coordinator could not be reached, the producer would never look up the leader."""
 
     async def test(broker: TransactionBroker, other: Elsewhere, producer: Producer) -> None:
         broker.partition().is_leader = False
@@ -123,7 +123,7 @@ def test_answer_from_before_a_marker_is_not_believed(tmp_path: Path) -> None:
         assert await broker.end(producer, committed=False) is ErrorCode.NONE
         await turns(20)
         await other.answer(0)
-        assert len(other.asked) == 2  # it is asked again
+        assert len(other.asked) == 2  # it gets another request
         await other.answer(1, ErrorCode.TRANSACTION_ABORTABLE)
         assert ErrorCode((await row).error_code) is ErrorCode.TRANSACTION_ABORTABLE
         assert broker.is_stable()

@@ -1,7 +1,7 @@
-"""ShareFetch and ShareAcknowledge: sessions, waiting, stored states, and who is refused.
+"""ShareFetch and ShareAcknowledge: sessions, waiting, stored states, and refusals.
 
-Scenarios of Apache Kafka 4.3.0's ShareFetchAcknowledgeRequestTest, SharePartitionManagerTest and DelayedShareFetchTest
-are named where a test follows one.
+Tests name the scenarios of Apache Kafka 4.3.0's ShareFetchAcknowledgeRequestTest, SharePartitionManagerTest and
+DelayedShareFetchTest that they follow.
 """
 
 from __future__ import annotations
@@ -450,7 +450,7 @@ async def test_partitions_that_are_not_here_say_why(shares: Shares) -> None:
     }
     leaders = {topic.topic_id: topic.partitions[0].current_leader for topic in answer.responses}
     assert (leaders[topic_id("a")].leader_id, leaders[topic_id("nope")].leader_id) == (1, 0)
-    # Errors are told again in each answer.
+    # Errors are repeated in each answer.
     assert len(errors(await member.fetch())) == 2
 
 
@@ -582,12 +582,12 @@ async def test_who_has_most_sessions_makes_room_for_others(room: Replicas) -> No
         await each.fetch("a")
     other = shares.member("other", connection=ConnectionInfo("other", client_host="10.0.0.2"))
     answer = await finish(other.begin("a", max_wait_ms=1000))
-    assert state(shares) == {0: (0, 1)}  # what the first had is given back
+    assert state(shares) == {0: (0, 1)}  # the records of the first member are released
     assert acquired(answer) == {"a": [(0, 0, 2)]}
     limit = ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert (await greedy[0].fetch(epoch=1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert (await greedy[3].fetch("a", epoch=0)).error_code == limit
-    # And nobody who has as many is sent away: two of each, as soon as there is room for four.
+    # No member with the same number is sent away: two of each, as soon as there is room for four.
     shares.manager.sessions.max_sessions = 4
     again = shares.member("again", connection=ConnectionInfo("again", client_host="10.0.0.2"))
     assert (await again.fetch("a")).error_code == 0

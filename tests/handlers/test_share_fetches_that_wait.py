@@ -1,6 +1,6 @@
-"""ShareFetch requests that wait, with everything else that happens between their steps.
+"""Waiting ShareFetch requests, with all other events between their steps.
 
-Which step comes next is chosen at random: on a broker with much to do, others come between any two of them.
+The next step is chosen at random: on a busy broker, other steps come between any two of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Got = set[tuple[str, bytes, int]]
 
 
 class AnyOrder:
-    """Work in steps of which the test chooses the next; as `Turns` for those who only run it."""
+    """Work in steps that the test chooses; a replacement for `Turns` for callers that only run work."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -48,7 +48,7 @@ class AnyOrder:
 
 
 class Scene:
-    """Members that fetch all topics at once, and what they have got."""
+    """Members that fetch all topics at once, and the records that they have."""
 
     def __init__(self, room: Replicas, rng: random.Random) -> None:
         self.rng = rng
@@ -84,7 +84,7 @@ class Scene:
         self.shares.room.produce(self.rng.choice(TOPICS), b"v")
 
     def release(self) -> None:
-        """Let a member give back what it has of one topic."""
+        """Let a member release its records of one topic."""
         if not self.got:
             return
         member, id_, _ = self.rng.choice(sorted(self.got))
@@ -100,7 +100,7 @@ class Scene:
                 self.manager._time_out(waiting)
 
     def go(self) -> None:
-        """Let the connection of a member that waits end."""
+        """End the connection of a waiting member."""
         if self.waiting:
             self.rng.choice(self.waiting).end()
 
@@ -122,7 +122,7 @@ class Scene:
         self.collect()
 
     def acquired(self) -> Got:
-        """What the share partitions have as acquired."""
+        """The acquired records of the share partitions."""
         return {
             (run.member_id, led.key.topic_id, offset)
             for led in self.manager.led.values()
@@ -139,7 +139,7 @@ class Scene:
 async def test_what_is_acquired_is_answered_and_nobody_waits_beside_it(
     room: Replicas, seed: int
 ) -> None:
-    """Each record belongs to who got it in an answer, and while records are available no fetch waits."""
+    """Each record belongs to the member that got it in an answer, and no fetch waits while records are available."""
     scene = Scene(room, random.Random(seed))
     scene.shares.consumed(*TOPICS)
     actions = [scene.produce, scene.fetch, scene.release, scene.time_out, scene.go]

@@ -1,10 +1,10 @@
-"""Handlers of share groups: heartbeats, descriptions, and what is asked of share coordinators.
+"""Handlers of share groups: heartbeats, descriptions, and requests to share coordinators.
 
-They cover the scenarios of GroupCoordinatorServiceTest, GroupCoordinatorShardTest and GroupMetadataManagerTest
-(Apache Kafka 4.3) that the comments name, with the handler's part of KafkaApisTest.
-Left out: ...WithNoOpPersister, ...NullResult, ...NullTopicData and ...ThrowsError of the persister and of latest
-offsets, since the persister answers with a row for each that was asked and never with an exception;
-...WhenNotStarted and ...MetadataImageNull, since requests come when the broker has started.
+They cover the scenarios of GroupCoordinatorServiceTest, GroupCoordinatorShardTest and GroupMetadataManagerTest (Apache
+Kafka 4.3) that the comments name, with the handler's part of KafkaApisTest.
+Omitted: ...WithNoOpPersister, ...NullResult, ...NullTopicData and ...ThrowsError of the persister and of latest
+offsets, since the persister answers with a row for each requested partition and never with an exception;
+...WhenNotStarted and ...MetadataImageNull, since requests arrive only when the broker has started.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ async def beat(broker: GroupBroker, member: str = "m", epoch: int = 0, *names: s
     )
     answer = await broker.ask(share_group_heartbeat, request, 1)
     for _ in range(5):
-        await asyncio.sleep(0)  # share coordinators are asked after the answer
+        await asyncio.sleep(0)  # share coordinators get their requests after the answer
     return answer
 
 
 async def with_states(broker: GroupBroker) -> None:
-    """Let a member come and go."""
+    """Let a member join and leave."""
     await beat(broker)
     assert (await beat(broker, "m", 2)).member_epoch == 3
     assert (await beat(broker, "m", -1)).error_code == 0

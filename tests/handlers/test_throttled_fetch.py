@@ -83,7 +83,7 @@ def test_follower_is_exempt(room: Replicas) -> None:
 
 
 def test_consumer_is_given_no_more_than_its_quota_of_a_window(room: Replicas) -> None:
-    """More would be throttled each time, for ever."""
+    """More would be throttled each time, forever."""
     room.create("a")
     for _ in range(30):
         room.produce("a", b"x" * 1000)

@@ -174,4 +174,4 @@ def test_topics_that_may_not_be_described_are_hidden_or_refused_in_the_same_way_
     assert (a.topic_id, a.partitions, a.topic_authorized_operations) == (
         (none.topic_id, none.partitions, none.topic_authorized_operations)
     )
-    assert pages(ask(filled, limit=2)) == ([("b", [0, 1])], None)  # no cursor names what is hidden
+    assert pages(ask(filled, limit=2)) == ([("b", [0, 1])], None)  # no cursor names hidden topics

@@ -46,7 +46,7 @@ FIRST, SECOND = (TOPIC, 0), (TOPIC, 1)
 
 
 def read(broker: TransactionBroker, number: int = 0) -> tuple[list[bytes], Any]:
-    """What read_committed reads from a partition: the values below the stable offset, the aborted ones."""
+    """The view of read_committed on a partition: the values below the stable offset, and the aborted ones."""
     found = broker.partition(number).read(0, 100_000, read_committed=True)
     return values(found.data), found.aborted
 
@@ -231,7 +231,7 @@ def test_wrong_acks_are_told_after_the_verification(
 def test_epoch_that_the_partition_knows_as_older_is_refused_before_the_coordinator_is_asked(
     tmp_path: Path,
 ) -> None:
-    """Whether a transaction is open there or not, as by Apache Kafka 4.3."""
+    """As in Apache Kafka 4.3, whether or not a transaction is open there."""
 
     async def test(broker: TransactionBroker) -> None:
         older = await broker.producer()
@@ -250,7 +250,7 @@ def test_epoch_that_the_partition_knows_as_older_is_refused_before_the_coordinat
 def test_coordinator_is_asked_about_an_epoch_that_the_partition_knows_as_older(
     tmp_path: Path,
 ) -> None:
-    """As by Apache Kafka 3.9; with an open transaction, the log refuses it."""
+    """As in Apache Kafka 3.9; with an open transaction, the log refuses it."""
 
     async def test(broker: TransactionBroker) -> None:
         services = replace(broker.broker.rooms.services, ceiling=CEILING_3_9.name)

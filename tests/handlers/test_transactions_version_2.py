@@ -179,7 +179,7 @@ def test_batch_that_overtook_one_that_could_not_be_added_is_refused(tmp_path: Pa
 
 
 async def wide(broker: TransactionBroker) -> Producer:
-    """A producer whose last transaction has so many partitions that ending it takes a while."""
+    """A producer whose last transaction has so many partitions that its end takes a while."""
     count = 2 * MARKERS_PER_TURN + 1
     await broker.create("wide", count)
     producer = await broker.producer()

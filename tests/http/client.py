@@ -17,7 +17,7 @@ GET = b"GET /hello HTTP/1.1\r\nHost: localhost:1\r\n\r\n"
 
 
 class NoAcceptor:
-    """Nobody can connect; the test hands connections over."""
+    """No client can connect; the test supplies connections."""
 
     port = 1
 

@@ -1,4 +1,4 @@
-"""One HTTP connection: what it answers, and how long and how much it waits."""
+"""One HTTP connection: its answers, and the limits on waiting and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker says by HTTP whether clients can be sent to it, from the first moment of its start to the last of its stop."""
+"""A broker reports by HTTP whether it serves clients, from the first moment of its start to the last of its stop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_broker_is_ready_between_start_and_stop_only(tmp_path: Path) -> None:
         assert (await get(port, "/readyz")) == (200, '{"status": "ready"}\n')
         assert (await get(port, "/v1/status/ready"))[0] == 200
         assert (await get(port, "/livez")) == (200, "ok\n")
-        # The last thing that a stop closes is what tells of it.
+        # The health check is the last part that a stop closes.
         asked: list[tuple[int, str]] = []
 
         async def ask() -> None:

@@ -17,7 +17,7 @@ from server.metadata.image import BrokerRegistration, MetadataImage
 
 
 class Registrations:
-    """What the store has; `fails` reads are lost first."""
+    """The store's content; the first `fails` reads are lost."""
 
     def __init__(self, *kwires: int) -> None:
         self.kwires = set(kwires)

@@ -1,4 +1,4 @@
-"""The login at other brokers, as the settings say."""
+"""The login at other brokers, according to the settings."""
 
 from __future__ import annotations
 

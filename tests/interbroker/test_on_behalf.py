@@ -1,4 +1,4 @@
-"""What is asked of other brokers for a principal of this one."""
+"""The requests to other brokers for a principal of this one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_request_that_is_not_listed_is_not_made() -> None:
 
 
 def test_each_request_of_one_resource_needs_something() -> None:
-    """Those without a need are answered with lists, of which `hide` leaves what may be seen."""
+    """Requests without a need are answered with lists, from which `hide` removes invisible rows."""
     free = {each.__name__ for each, needs in NEEDS.items() if not needs}
     assert free == {"ListGroupsRequest", "ListTransactionsRequest"}
 

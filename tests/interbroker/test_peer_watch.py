@@ -1,4 +1,4 @@
-"""What a broker concludes when connections to others are accepted, closed or refused."""
+"""A broker's conclusions when connections to others are accepted, closed or refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Peer:
         self._writers.append(writer)
 
     def end_connections(self) -> None:
-        """Close what was accepted."""
+        """Close accepted connections."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()

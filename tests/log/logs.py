@@ -66,7 +66,7 @@ def batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> memoryview:
-    """One batch with a record per value, in a writable buffer of its own."""
+    """One batch with a record per value, in its own writable buffer."""
     builder = BatchBuilder(
         magic,
         codec,

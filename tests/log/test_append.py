@@ -1,4 +1,4 @@
-"""What a leader's log accepts and refuses, and what it stores and returns."""
+"""Accepted, refused, stored and returned data of a leader's log."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_read_only_buffer_is_left_as_it_is(tmp_path: Path) -> None:
     [(INLINE_GZIP_BYTES - 1000, False), (INLINE_GZIP_BYTES + 1000, True)],
 )
 def test_much_gzip_data_is_not_read_in_the_loop(tmp_path: Path, size: int, refused: bool) -> None:
-    """However little comes out of it."""
+    """Even if it decompresses to little."""
     with form("native"):
         log = open_log(tmp_path, config(validation="deep"))
         assert log.reads_natively

@@ -1,4 +1,4 @@
-"""Checkpoint files are written off the loop, and the newest content wins, whoever writes it."""
+"""Checkpoint files are written off the loop, and the newest content wins, regardless of the writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clean stop forces to the device what is not there yet, with several threads."""
+"""A clean stop flushes remaining data to the device, with several threads."""
 
 from __future__ import annotations
 

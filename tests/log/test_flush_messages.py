@@ -1,4 +1,4 @@
-"""flush.messages: a record is visible to nobody before it is on the device; the loop is not blocked."""
+"""flush.messages: a record is invisible until it is on the device; the loop is not blocked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Scenario = Callable[[Broker, SocketClient, "HeldDisk"], Awaitable[None]]
 
 
 class HeldDisk(FileLayer):
-    """A disk on which flushes of topic `a` wait, or fail, when the test asks for it."""
+    """A disk on which flushes of topic `a` wait, or fail, at the test's request."""
 
     def __init__(self) -> None:
         super().__init__()

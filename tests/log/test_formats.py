@@ -204,7 +204,7 @@ def test_leader_epochs_follow_kafkas_rules(tmp_path: Path) -> None:
     assert cache.entries() == [(3, 12), (4, 20)]
     cache.truncate_from_end(20)
     assert cache.entries() == [(3, 12)]
-    cache.assign(5, 12)  # an epoch in which nothing was written is replaced
+    cache.assign(5, 12)  # an epoch without writes is replaced
     assert cache.entries() == [(5, 12)]
     cache.save()
     again = LeaderEpochCache(FileLayer(), str(tmp_path))

@@ -1,4 +1,4 @@
-"""When `leader-epoch-checkpoint` is written, and what is restored if it was not."""
+"""When `leader-epoch-checkpoint` is written, and what is restored if it was not written."""
 
 from __future__ import annotations
 

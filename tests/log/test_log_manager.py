@@ -148,7 +148,7 @@ def test_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
         with pytest.raises(LogDirInUse, match="in use by another broker"):
             manager.lock()
         other.communicate(b"")
-    manager.lock()  # the first directory was released, too
+    manager.lock()  # the first directory was also released
     manager.unlock()
 
 
@@ -224,7 +224,7 @@ def test_deleted_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
 
 
 class FailingDisk(FileLayer):
-    """Its writes below one folder fail when the test asks for it."""
+    """Its writes below one folder fail at the test's request."""
 
     failing = ""
 

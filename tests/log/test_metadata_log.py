@@ -84,7 +84,7 @@ def test_incomplete_snapshot_is_passed_over(tmp_path: Path, newest: bytes) -> No
 
 
 def test_damaged_snapshot_that_is_needed_is_refused_by_name(tmp_path: Path) -> None:
-    """Whatever byte it is, unless the records are not affected."""
+    """For every byte, unless the records are not affected."""
     whole = snapshot(b"some", b"records")
     write(tmp_path, checkpoint_2=whole, log_2=data(2, b"2"))
     wanted, _ = read(tmp_path)

@@ -83,7 +83,7 @@ def test_batch_that_overtook_the_first_of_its_transaction_is_refused(tmp_path: P
     assert send(log, 2) == 0
     log.producers.begin_verification(8, 0, 5, NOW, is_added=True)
     assert error(log, 5, pid=8) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    # A later try, of an older client, does not change what the first one was.
+    # A later attempt, of an older client, does not change the state of the first one.
     log.producers.begin_verification(9, -1, 0, NOW, is_added=True)
     log.producers.begin_verification(9, 0, 5, NOW, is_added=False)
     assert error(log, 5, pid=9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -222,7 +222,7 @@ def test_plain_data_inside_a_transaction_is_refused(tmp_path: Path) -> None:
 
 
 def crowd(*sizes: int) -> ProducerStateManager:
-    """Producers, numbered from 0, that have sent so many batches each."""
+    """Producers, numbered from 0, each with the given number of batches."""
     made = ProducerStateManager(1000)
     for number, batches in enumerate(sizes):
         for sequence in range(batches):

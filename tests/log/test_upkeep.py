@@ -28,7 +28,7 @@ TP = TopicPartition("orders", 0)
 
 
 class ThreadNoting(FileLayer):
-    """Records the threads in which files are forced to the device and removed; may fail."""
+    """Records the threads in which files are flushed to the device and removed; may fail."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""A simulated week: which segments a log has, when files are deleted, and what active readers get.
+"""A simulated week: the segments of a log, the times at which files are deleted, and the records of active readers.
 
 The rules are implemented here a second time, from Apache Kafka's LogSegment.shouldRoll and
-UnifiedLog.deleteOldSegments, on plain numbers; test_retention_against_kafka.py has a real broker judge.
+UnifiedLog.deleteOldSegments, on plain numbers; test_retention_against_kafka.py compares with a real broker.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ RECORDED = Path(__file__).parent / "beside_kafka.json"
 NO_SUCH_BEAN = "Apache Kafka 3.9.2 has none; Confluent Server does"
 ONLY_KRAFT = "Apache Kafka has it with KRaft only"
 ON_FIRST_USE = "Apache Kafka makes the MBean of a topic with the first failure"
-#: By the part of the MBean that tells it from others, with its attribute.
+#: By the distinguishing part of the MBean, with its attribute.
 REASONS = {
     "linux-disk-read-bytes": "what each process did",
     "linux-disk-write-bytes": "what each process did",
@@ -52,7 +52,7 @@ def recorded() -> list[dict[str, object]]:
 
 
 def compared() -> list[Compared]:
-    """A row for each MBean and attribute; what a quantile is not summed, and is left out."""
+    """A row for each MBean and attribute; quantiles cannot be summed, and are omitted."""
     found: dict[tuple[str, str], Compared] = {}
     for row in recorded():
         bean, attribute = pattern(str(row["bean"])), str(row["attribute"])

@@ -1,8 +1,8 @@
-"""What published Grafana dashboards ask for: the metrics of their queries, with the labels that these name.
+"""The metrics that published Grafana dashboards use in their queries, with their labels.
 
-Extracted by hand from the dashboards' JSON, which is not stored here. Each line is one metric, with every label that any query
-of the dashboard selects by, groups by or shows of it. Labels that a scrape config adds (job, env, instance, namespace,
-pod, ...) are left out; `SCRAPE_LABELS` lists those that were found.
+Extracted by hand from the dashboards' JSON, which is not stored here. Each line is one metric, with every label that
+any query of the dashboard selects by, groups by or shows. Labels that a scrape config adds (job, env, instance,
+namespace, pod, ...) are omitted; `SCRAPE_LABELS` lists those that were found.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-#: Added by Prometheus' scrape config and Kubernetes' service discovery, whatever is scraped.
+#: Added by Prometheus' scrape config and Kubernetes' service discovery for all targets.
 SCRAPE_LABELS = [
     "job",
     "env",
@@ -207,7 +207,7 @@ DASHBOARDS = (
 NO_JVM = "kwire does not run on a JVM; process_* and python_gc_* tell the same of its process"
 KUBERNETES = "comes from Kubernetes, not from the broker"
 CONFLUENT_SERVER = "Confluent Server has it, Apache Kafka does not"
-#: What cannot be served, or is not, and why.
+#: Series that cannot be served, or are not, with the reasons.
 MISSING = {
     "jvm_memory_bytes_used": NO_JVM,
     "jvm_memory_bytes_max": NO_JVM,

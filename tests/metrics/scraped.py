@@ -1,4 +1,4 @@
-"""A broker that has done a little of everything, and what it tells."""
+"""A broker that has done a little of everything, and its metrics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Series(NamedTuple):
 
 
 def parse(text: str) -> list[Series]:
-    """Read a scrape with prometheus_client's parser, which is not what wrote it."""
+    """Read a scrape with prometheus_client's parser, which did not write it."""
     return [
         Series(sample.name, dict(sample.labels), sample.value)
         for family in text_string_to_metric_families(text)
@@ -44,7 +44,7 @@ def parse(text: str) -> list[Series]:
 
 
 def value(series: list[Series], name: str, **labels: str) -> float:
-    """The value of the one series with exactly these labels."""
+    """The value of the series with exactly these labels."""
     (found,) = [each.value for each in series if each.name == name and each.labels == labels]
     return found
 

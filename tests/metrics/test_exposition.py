@@ -1,4 +1,4 @@
-"""The text of a scrape: escapes, and pieces that are small whatever there is to tell."""
+"""The text of a scrape: escapes, and pieces that are small for any content."""
 
 from __future__ import annotations
 

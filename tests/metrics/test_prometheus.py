@@ -82,7 +82,7 @@ def test_prometheus_reads_every_sample(tmp_path: Path) -> None:
                 port, 'kafka_network_requestmetrics_totaltimems{request="Produce",quantile=~".+"}'
             )
             assert len(quantiles) == 6
-            # What is stored is what was sent: nothing was dropped as a repetition or for its form.
+            # Stored and sent samples are equal: nothing was dropped as a repetition or for its form.
             (lines,) = await ask(port, "scrape_samples_post_metric_relabeling")
             (stored,) = await ask(port, 'count({job="kafka-broker",__name__!~"up|scrape_.*"})')
             assert stored["value"][1] == lines["value"][1]  # type: ignore[index]

@@ -11,7 +11,7 @@ def test_rate_is_measured_over_at_least_a_window_once_there_is_one() -> None:
     for now_ms in range(10_000, 10 * WINDOW_MS, 1000):
         rate = rates.per_second("a", now_ms, now_ms / 500)
         assert rate == 2
-    # Nothing happens any more: the rate falls, and is 0 when two windows have passed.
+    # No more events: the rate falls, and is 0 after two windows.
     end_ms, total = now_ms, now_ms / 500
     assert 0 < rates.per_second("a", end_ms + WINDOW_MS // 2, total) < 2
     rates.per_second("a", end_ms + WINDOW_MS, total)

@@ -158,7 +158,7 @@ def test_bytes_to_consumers_and_to_followers_are_counted_apart(
     metrics.observe(context(FETCH, request_), response, ErrorCode.NONE, Durations(1, 2, 3))
     api = metrics.fetch_follower if of_replica else metrics.fetch_consumer
     assert api.requests == of_replica
-    assert api.errors == {0: 3, 1: 1}  # the response's own, too
+    assert api.errors == {0: 3, 1: 1}  # including the response's own
     assert sum(api.total.window()) == 1
     assert metrics.replication_bytes_out == (70 if of_replica else 0)
     assert metrics.topics["t"].bytes_out == (0 if of_replica else 70)
@@ -169,7 +169,7 @@ def test_bytes_to_consumers_and_to_followers_are_counted_apart(
 def test_errors_are_found_in_rows_of_rows() -> None:
     rows = [MetadataResponsePartition(error_code=5), MetadataResponsePartition()]
     topics = [MetadataResponseTopic(partitions=rows), MetadataResponseTopic(error_code=3)]
-    for version, good in ((9, 2), (13, 3)):  # the response has an error code of its own since 13
+    for version, good in ((9, 2), (13, 3)):  # since 13, the response has its own error code
         counts: dict[int, int] = {}
         count_errors(MetadataResponse(topics=topics), counts, version)
         assert counts == {0: good, 5: 1, 3: 1}

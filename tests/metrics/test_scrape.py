@@ -1,4 +1,4 @@
-"""What a scrape says of a broker whose work is known."""
+"""The scrape of a broker with known work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of the session in the store."""
+"""The counters of the session in the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from server.metrics.sessions import StoreSessions
 
 
 class Store:
-    """A store that tells of its session."""
+    """A store that reports changes of its session."""
 
     refused_logins = 0
 

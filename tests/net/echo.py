@@ -1,4 +1,4 @@
-"""Requests in a readable form, and a dispatcher that returns what it received."""
+"""Requests in a readable form, and a dispatcher that returns the received bytes."""
 
 from __future__ import annotations
 

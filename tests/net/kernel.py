@@ -251,7 +251,7 @@ class PeerLeaves(NamedTuple):
 
 
 class Surroundings:
-    """A transport's loop, threads and receiver, its input and output, and what must hold of any transport.
+    """A transport's loop, threads and receiver, its input and output, and the invariants of all transports.
 
     Shape: the bytes of either direction count up, so that each position has its value.
     """
@@ -263,10 +263,10 @@ class Surroundings:
         self.files = Files(kernel)
         self.loop = Loop()
         self.work: Work | None = None
-        self.sent = bytearray()  # what the transport was given
+        self.sent = bytearray()  # the data passed to the transport
         self.arrived = 0
         self.read = bytearray()
-        self.reading = True  # as the receiver has asked for
+        self.reading = True  # as requested by the receiver
         self.buffers: list[int | None] = []
         self.buffer = bytearray()
         self.closing = False
@@ -337,7 +337,7 @@ class Surroundings:
         return all(part.closed for part in self.files.slices.values())
 
     def is_open(self) -> bool:
-        """Check what must hold after each step, and say whether the transport is open."""
+        """Check the invariants after each step, and return whether the transport is open."""
         kernel, loop, under_test = self.kernel, self.loop, self.transport
         assert self.sent.startswith(kernel.sent)
         assert self.read == counting(0, len(self.read))
@@ -355,7 +355,7 @@ class Surroundings:
 
 
 def counting(start: int, size: int) -> bytes:
-    """Bytes that say where in a stream they belong."""
+    """Bytes whose values show their position in a stream."""
     return bytes((start + i) % 251 for i in range(size))
 
 

@@ -25,7 +25,7 @@ PATIENCE_S = 300.0
 
 
 def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test on an event loop of its own."""
+    """Run a test on its own event loop."""
 
     @functools.wraps(test)
     def run(*arguments: Any, **named: Any) -> None:

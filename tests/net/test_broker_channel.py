@@ -237,7 +237,7 @@ def test_memory_of_an_unfinished_reply_goes_with_its_connection() -> None:
             assert highest - before > announced
             assert now - before < announced // 10
 
-    gc.disable()  # it would come, but after many such replies
+    gc.disable()  # it would run after many such replies
     tracemalloc.start()
     try:
         asyncio.run(main())

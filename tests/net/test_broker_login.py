@@ -1,4 +1,4 @@
-"""A channel to a broker that wants a login."""
+"""A channel to a broker that requires a login."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGES = {3: MetadataRequest, 17: SaslHandshakeRequest, 36: SaslAuthenticateRe
 
 
 class NotedLogin:
-    """Logs in with PLAIN, and notes what it is told."""
+    """Logs in with PLAIN, and records its notifications."""
 
     mechanism = "PLAIN"
 
@@ -43,7 +43,7 @@ class NotedLogin:
 
 
 class Peer:
-    """A broker that notes requests and answers logins as it is told."""
+    """A broker that records requests and answers logins as instructed."""
 
     def __init__(
         self,

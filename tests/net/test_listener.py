@@ -128,7 +128,7 @@ async def test_requests_that_are_there_take_one_receive_and_one_send(size: int, 
 
 
 class TakingSocket:
-    """A socket that accepts everything at once and is always writable."""
+    """A socket that accepts everything immediately and is always writable."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

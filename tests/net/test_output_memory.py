@@ -1,4 +1,4 @@
-"""Answers that nobody reads: how much of them there may be, and whose connection is closed."""
+"""Answers that are not read: the limit on them, and the choice of the connection that is closed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER = 10_000
 
 
 class Crowd:
-    """Connections that share a bound on what they have not read."""
+    """Connections that share a limit on unread data."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.clock = ManualClock()
@@ -30,7 +30,7 @@ class Crowd:
         self.echo.answer = bytes(ANSWER)
 
     def connect(self, room: int | None = 0) -> tuple[MemoryTransport, Session]:
-        """One connection whose peer has room for so many bytes."""
+        """One connection whose peer has room for this many bytes."""
         return connect(
             self.echo,
             NetLimits(),

@@ -1,8 +1,8 @@
 """Sessions with the real transport and frame memory, over a simulated kernel driven by Hypothesis.
 
-Input arrives in arbitrary pieces, memory for frames is short, replies come at once or later in any
-order, and peers may not read. After each step, every wait must have something that ends it, and at
-the end each request must have its reply.
+Input arrives in arbitrary pieces, memory for frames is short, replies come immediately or later in any order, and peers
+may not read. After each step, every wait must have something that ends it, and at the end each request must have its
+reply.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def small_memory(now_ms: int) -> FrameMemory:
 
 
 class Request(NamedTuple):
-    """A request, and how it is answered.
+    """A request, and its reply.
 
-    Shape: `reply` are the sizes of the parts; None is no reply. `when` it comes: "at once" where it
-    may be answered from its frame, "now", "later"
-    with nothing else meanwhile, "overlapping", or "done", a future that has its result already.
+    Shape: `reply` are the sizes of the parts; None is no reply. `when` is the time of the reply: "at once" where it may
+    be answered from its frame, "now", "later" with nothing else in between, "overlapping", or "done", a future that
+    already has its result.
     """
 
     body_size: int
@@ -89,7 +89,7 @@ class Request(NamedTuple):
 
 
 class Connection:
-    """One connection, its peer, and the handlers of what the peer asks for."""
+    """One connection, its peer, and the handlers of the peer's requests."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Connection:
         self.kernel = Kernel()
         self.closed_by_us = False
         self.loop = Loop()
-        self.left = bytearray()  # what the peer has not sent yet
+        self.left = bytearray()  # the peer's unsent data
         self.replies = b""
         for number, each in enumerate(requests):
             self.left += request(number, bytes(each.body_size))
@@ -189,7 +189,7 @@ class Connection:
     # -- what must hold
 
     def check(self) -> None:
-        """Check that what it waits for will come, and that it reads if it does not wait."""
+        """Check that the event that it waits for will occur, and that it reads if it does not wait."""
         session = self.session
         assert self.replies.startswith(self.kernel.sent)
         if session.closed:
@@ -250,12 +250,12 @@ class Broker:
             connection.session.close("", None)
 
     async def go_on(self) -> None:
-        """Run what waits for the next turn of the loop, then let the clock tick."""
+        """Run the callbacks of the next turn of the loop, then let the clock tick."""
         for _ in range(10):
             await asyncio.sleep(0)
         self.check()
         for tier in self.memory.tiers:
-            # Woken when somebody releases memory, not by a timer.
+            # Woken by a release of memory, not by a timer.
             oldest = next(iter(tier.incomplete.values()), None)
             assert oldest is None or blocked(oldest) or not oldest.paused
             assert not tier.paused or self.memory._room(tier) < frame_memory.RESUME_BYTES
@@ -326,7 +326,7 @@ requests = st.builds(
     replies,
     st.sampled_from(["at once", "later", "overlapping", "at once", "now", "done"]),
 )
-#: Small ones, most of which need nothing but their frame.
+#: Small ones, most of which need only their frame.
 usual = st.builds(
     Request,
     st.sampled_from([10, 0, 60]),

@@ -1,4 +1,4 @@
-"""Errors of connecting over sockets: nobody listens there, or the host cannot be reached."""
+"""Errors of connecting over sockets: no listener, or an unreachable host."""
 
 from __future__ import annotations
 

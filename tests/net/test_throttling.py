@@ -1,4 +1,4 @@
-"""Connections of throttled clients, and connections that come too fast, on simulated time."""
+"""Connections of throttled clients, and connections that arrive too fast, on simulated time."""
 
 from __future__ import annotations
 
@@ -103,11 +103,11 @@ async def test_throttled_client_does_not_keep_the_memory_of_a_request_that_it_ha
     assert session.closed and memory.used == 0
 
 
-# Connections that come too fast
+# Connections that arrive too fast
 
 
 class Acceptor:
-    """Gives a listener a connection whenever the test says so, if the listener accepts any."""
+    """Passes a connection to a listener at the test's request, if the listener accepts any."""
 
     port = 9092
 

@@ -1,4 +1,4 @@
-"""Listeners with TLS over real sockets: handshakes, identities, bytes in both directions, and what goes wrong."""
+"""Listeners with TLS over real sockets: handshakes, identities, bytes in both directions, and failures."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_slice_of_a_file_that_was_cut_ends_the_connection(
 async def test_what_openssl_has_decrypted_is_not_forgotten_while_a_request_waits(
     authority: Authority,
 ) -> None:
-    """Several requests in one record: the loop does not hear of those that OpenSSL still holds."""
+    """Several requests in one record: the loop is not notified of those that OpenSSL still holds."""
     async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         broker.echo.later = lambda number: number == 1
         client = await Client.connect(broker, client_context(authority))
@@ -290,7 +290,7 @@ async def test_session_that_is_resumed_has_the_same_name(
 
 
 async def refused(broker: Broker, context: ssl.SSLContext, caplog: pytest.LogCaptureFixture) -> str:
-    """Try to be a client, and return what the log says of it."""
+    """Try to connect as a client, and return the log about it."""
     caplog.clear()
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
         client = await Client.connect(broker, context)
@@ -398,7 +398,7 @@ async def test_handshake_that_takes_too_long_is_ended(
 
 @on_loop
 async def test_handshakes_share_a_turn_of_the_loop() -> None:
-    """While many clients connect at once, everything else gets its turns."""
+    """While many clients connect at once, all other work gets its turns."""
     now_s, taken = 0.0, []
     handshakes = Handshakes(lambda: now_s)
 
@@ -417,7 +417,7 @@ async def test_handshakes_share_a_turn_of_the_loop() -> None:
     assert taken == list(range(10))
     await asyncio.sleep(0)
     handshakes.enter(functools.partial(step, 10))
-    assert taken[-1] == 10  # at once, since nobody waits
+    assert taken[-1] == 10  # immediately, since no work waits
 
 
 # -- short records
@@ -427,7 +427,7 @@ async def test_handshakes_share_a_turn_of_the_loop() -> None:
 async def test_records_of_a_byte_are_decrypted_in_several_turns(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record of a byte costs as much as one of a kilobyte, and the kernel may hold 200,000 of them."""
+    """A record of one byte costs as much as one of a kilobyte, and the kernel may hold 200,000 of them."""
     taken: list[int] = []
     monkeypatch.setattr(tls_transport, "TURN_RECORDS", 16)
     monkeypatch.setattr(Records, "took", lambda _, count: taken.append(count))
@@ -483,7 +483,7 @@ async def test_broker_with_a_certificate_for_another_host_is_not_connected_to(
 
 
 class Ended:
-    """A receiver of what a transport reads."""
+    """A receiver of a transport's input."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -538,7 +538,7 @@ async def test_new_files_are_taken_up_and_broken_ones_refused(
         caplog.clear()
         rubbish = tmp_path / "rubbish"
         rubbish.write_text("rubbish")
-        rubbish.replace(store)  # at once: an empty file would be a change of its own
+        rubbish.replace(store)  # in one step: an empty file would be a separate change
         while not caplog.messages:
             await asyncio.sleep(0.01)
         assert "the new certificates are refused, the listener keeps the old ones" in caplog.text

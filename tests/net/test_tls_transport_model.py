@@ -1,8 +1,8 @@
 """The TLS transport with a simulated OpenSSL, loop and threads, whose actions Hypothesis chooses.
 
 As in test_transport_model.py, there is no time: a step is a call by the session, a readiness callback, a callback of
-the loop's next turn, or a thread that finishes. OpenSSL may take or return a part of a record, and may want to
-write in order to read, or to read in order to write.
+the loop's next turn, or a thread that finishes. OpenSSL may take or return a part of a record, and may need to write in
+order to read, or to read in order to write.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OpenSsl(Kernel):
         self.decrypted = bytearray()
         self.records: list[bytes] = []
         self.wants_read = False  # in order to send
-        self.refused: bytes | None = None  # what could not be sent, and has to be sent next
+        self.refused: bytes | None = None  # data that could not be sent, and has to be sent next
 
     def do_handshake(self) -> None:
         return
@@ -202,7 +202,7 @@ class Model(Surroundings):
             assert not openssl.decrypted, "nobody tells of what OpenSSL holds"
 
     def run_out(self) -> None:
-        """Let everything be taken and returned from now on."""
+        """Let everything be accepted and returned from now on."""
         for _ in range(1000):
             if self.work is not None:
                 self.take(ThreadDone([PLENTY]))
@@ -248,7 +248,7 @@ ends = st.none() | st.sampled_from(["close", "close_when_sent"]).map(Call)
 @settings(max_examples=300)
 @example([Readable([20], [3], [PLENTY], pauses=True), Call("resume_reading")], None)
 @example([Send([Part(5)], [ssl.SSLWantReadError], [])], None)
-@example(  # OpenSSL wants to read for what is sent more than once, while the receiver wants nothing
+@example(  # OpenSSL needs to read more than once for sent data, while the receiver reads nothing
     [
         Send([Part(1)], [ssl.SSLWantReadError], []),
         Call("pause_reading"),

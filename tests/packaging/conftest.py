@@ -1,4 +1,4 @@
-"""The wheel, an environment that has it, and folders in which people may call `kwire`."""
+"""The wheel, an environment with it, and folders in which users may call `kwire`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: What a wheel is built from.
+#: The sources of a wheel.
 SOURCES = (
     *("kwire", "server", "pipeline", "testing"),
     *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
@@ -27,7 +27,7 @@ USERS_OWN = (
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """A folder that the first of this run's workers to come here makes, and that all workers use."""
+    """A folder that the first worker of this run to need it makes, and that all workers use."""
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder, done = shared / name, shared / f"{name}.made"
@@ -44,7 +44,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(folder: Path) -> None:
-        # A copy, because a build leaves its traces beside the sources.
+        # A copy, because a build leaves files next to the sources.
         source = tmp_path_factory.mktemp("source")
         copy_sources(source)
         pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
@@ -55,7 +55,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel; what kwire needs is borrowed from this one."""
+    """A virtual environment with the wheel; kwire's dependencies come from this environment."""
 
     def make(folder: Path) -> None:
         venv.create(folder, with_pip=False)
@@ -80,7 +80,7 @@ def users_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What of a clone lies in the working directory there."""
+    """The part of a clone in the working directory there."""
     copy_sources(tmp_path)
     return tmp_path
 

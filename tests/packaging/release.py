@@ -36,7 +36,7 @@ RELEASE = re.compile(r"^## (\S+)", re.MULTILINE)
 
 
 def release_problems(root: Path) -> list[str]:
-    """What stands between a source tree and a release: version, changelog, change notes."""
+    """Obstacles to a release in a source tree: version, changelog, change notes."""
     version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     described = RELEASE.search((root / "CHANGELOG.md").read_text())
     problems = []
@@ -53,7 +53,7 @@ def release_problems(root: Path) -> list[str]:
 
 
 def wheel_problems(wheel: Path) -> list[str]:
-    """What is wrong with the content of a wheel."""
+    """Errors in the content of a wheel."""
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     problems = [f"the wheel claims {name}" for name in sorted(tops - TOPS)]
@@ -90,11 +90,11 @@ def build(source: Path, target: Path) -> tuple[Path, list[Path]]:
 
 
 def run_tests_of(sdist: Path, folder: Path) -> None:
-    """Run the sdist's unit layer in an environment of its own."""
+    """Run the sdist's unit layer in a separate environment."""
     source = unpacked(sdist, folder / "sdist")
     venv.create(folder / "environment", with_pip=True)
     python = folder / "environment" / "bin" / "python"
-    # As `make test` does it, so that tests import `server` as well as `kwire.server`.
+    # As in `make test`, so that tests import `server` as well as `kwire.server`.
     run(python, "-m", "pip", "install", "--quiet", "--editable", ".[dev]", folder=source)
     run(python, "-m", "pytest", "-q", "-m", UNIT, folder=source)
 

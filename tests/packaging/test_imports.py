@@ -1,4 +1,4 @@
-"""What the contracts in pyproject.toml cannot say of imports; import-linter reads neither of these."""
+"""Rules about imports that the contracts in pyproject.toml cannot express; import-linter does not check them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installed kwire contains, and what it leaves alone."""
+"""The content of an installed kwire, and files that it does not touch."""
 
 from __future__ import annotations
 

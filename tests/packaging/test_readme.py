@@ -1,6 +1,6 @@
-"""The commands of README.md as they stand, where a reader types them: in a clone, in any folder, beside modules of theirs.
+"""The commands of README.md, in a reader's working directory: in a clone, in any folder, next to their own modules.
 
-kwire is installed as a wheel. Only the broker's address is put in, for a port that is free.
+kwire is installed as a wheel. Only the broker's address is changed, to a free port.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def commands(section: str) -> list[str]:
-    """What the console blocks of a section say is typed."""
+    """The commands in the console blocks of a section."""
     text = (ROOT / "README.md").read_text()
     found = re.search(rf"^## {section}$(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     assert found is not None
@@ -62,7 +62,7 @@ def serving(environment: Path, folder: Path) -> Iterator[str]:
 
 
 def typed(command: str, address: str, environment: Path, folder: Path, **more: str) -> str:
-    """Run a command by a shell; its output. Fails with what it said."""
+    """Run a command in a shell; returns its output. Fails with the output of the command."""
     done = subprocess.run(
         f"{command} --bootstrap-server {address}",
         shell=True,
@@ -103,7 +103,7 @@ def test_commands_with_spark_work_in_a_clone(
     jobs = [line for line in commands("Move data with Spark") if line.startswith("kwire ")]
     assert [line.split()[2] for line in jobs] == ["archive", "audit", "create", "replay"]
     if not LONG:
-        del jobs[1]  # each starts a Spark; this one's workers do what those of a replay do
+        del jobs[1]  # each starts a Spark; this one's workers do the same as those of a replay
     settings = tmp_path_factory.mktemp("spark") / "spark-defaults.conf"
     settings.write_text("".join(f"{key} {value}\n" for key, value in SMALL.items()))
     spark = {

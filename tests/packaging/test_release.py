@@ -1,4 +1,4 @@
-"""What `make release` refuses to build; what it builds is checked in `test_wheel.py`."""
+"""The trees that `make release` refuses to build; `test_wheel.py` checks its results."""
 
 from __future__ import annotations
 

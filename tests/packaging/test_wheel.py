@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own: what it claims, and that a user's files are left alone."""
+"""The wheel in a separate environment: its claims, and users' files stay untouched."""
 
 from __future__ import annotations
 

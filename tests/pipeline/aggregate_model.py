@@ -38,8 +38,9 @@ def iso(time_ms: int) -> str:
 
 
 def broken(seed: random.Random, column: str, kind: str, time: str) -> list[Sent]:
-    """One record of each kind of fault, where a column of some type is required beside the time, of type TIMESTAMP or
-    BIGINT."""
+    """One record of each kind of fault, with a required column of some type besides the time, of type TIMESTAMP or
+    BIGINT.
+    """
     moments = [START_MS, 4_070_908_800_000]  # the second one is in 2099
     start, ahead = [iso(moment) if time == "TIMESTAMP" else moment for moment in moments]
     good: dict[str, Any] = {"time": start, "service": "a", "level": "i", "name": "a", "user": "a"}
@@ -82,7 +83,7 @@ def broken(seed: random.Random, column: str, kind: str, time: str) -> list[Sent]
 class Model:
     """Spark's event time: records below the watermark of earlier runs are late; windows below it close.
 
-    `spans` gives the windows of an event, (start, end); a session's are merged where they overlap.
+    `spans` returns the windows of an event, (start, end); a session's are merged where they overlap.
     """
 
     watermark_ms: int
@@ -94,7 +95,7 @@ class Model:
     _open: dict[tuple[str, ...], list[tuple[int, int, list[Sent]]]] = field(default_factory=dict)
 
     def run(self, records: Iterable[Sent]) -> None:
-        """One run to the end of what is there, in one batch."""
+        """One run to the current end, in one batch."""
         latest = 0
         for sent in records:
             if sent.fault is not None:

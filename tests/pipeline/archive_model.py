@@ -36,7 +36,7 @@ class Record(NamedTuple):
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: str) -> None:
     """Create a topic and wait for it; configs with `_` for `.`.
 
-    The records here have old timestamps, which retention must not take for old records.
+    The records here have old timestamps, and retention must not remove them.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {name.replace("_", "."): value for name, value in configs.items()}

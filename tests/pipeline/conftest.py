@@ -19,7 +19,7 @@ from ..support.kafka import jars_or_skip
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What keeps a session small and quick: it serves thousands of rows here, not millions.
+#: Settings for a small and quick session: it processes thousands of rows here, not millions.
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "900m",
@@ -69,7 +69,7 @@ def spark(connector: Path) -> Iterator[SparkSession]:
     session = start_session(options, "tests")
     yield session
     session.stop()
-    gc.collect()  # what it left, while that is passed over
+    gc.collect()  # its remains, while this warning is ignored
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The table of faults in docs/pipeline/faults.md: each row is what a test observed.
+"""The table of faults in docs/pipeline/faults.md: each row was observed by a test.
 
 KWIRE_RECORD=1 writes the rows of the tests that run into the page.
 """
@@ -27,7 +27,7 @@ def message_of(error: BaseException) -> str:
 def check_row(job: str, fault: str, message: str, again: str, names: dict[str, str]) -> None:
     """Check that the page has this row below the job's heading: fault, message, effect of the same command.
 
-    `names` maps what differs from run to run (a folder, an address, a topic) to what stands for it.
+    `names` maps values that differ from run to run (a folder, an address, a topic) to their placeholders.
     """
     for name in sorted(names, key=len, reverse=True):
         message = message.replace(name, names[name])

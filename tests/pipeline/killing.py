@@ -1,4 +1,4 @@
-"""What tests with kills share: a producer that goes on whatever happens, and a driver of Spark that is killed with its JVM."""
+"""Shared by tests with kills: a producer that continues through kills, and a Spark driver that is killed with its JVM."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 #: Of the driver and of the broker.
 KILLS = int(os.environ.get("KWIRE_KILLS", "40" if LONG else "1"))
 SEED = int(os.environ.get("KWIRE_SEED", "0")) or random.randrange(1, 1 << 30)
-#: After this time no driver is started any more: a machine may be too busy for all of KILLS.
+#: After this time no driver is started: a machine may be too busy for all of KILLS.
 KILL_S = float(os.environ.get("KWIRE_KILL_S", "inf"))
-#: Seconds in which a batch must come about on a slow machine that does other things, too. Spark gives up a stream whose Python
-#: process needs more than ten seconds to start, so on a very busy machine many attempts may be needed.
+#: The maximum seconds for a batch on a slow and busy machine. Spark gives up a stream whose Python process needs more
+#: than ten seconds to start, so on a very busy machine many attempts may be needed.
 PATIENCE_S = 240.0 if KILLS == 1 else 900.0
 
 
@@ -41,7 +41,7 @@ def kills() -> Iterator[int]:
 
 
 class Load:
-    """Produces until told to stop, whatever happens to the broker; remembers acknowledged records."""
+    """Produces until it is stopped, also while the broker is down; remembers acknowledged records."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.topic, self.partitions = topic, partitions
@@ -53,7 +53,7 @@ class Load:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 20,
-                # What waits while the broker is down must fit into a segment, however small.
+                # Records that wait while the broker is down must fit into a segment of any size.
                 "batch.size": 10_000,
                 "message.timeout.ms": 600_000,
                 "reconnect.backoff.max.ms": 500,
@@ -102,7 +102,7 @@ class Load:
 
 
 class Driver:
-    """A program that runs Spark, as a process group of its own, its JVM included."""
+    """A program that runs Spark, in its own process group, including its JVM."""
 
     def __init__(self, command: list[str], connector: Path, log: Path) -> None:
         confs = [f"--conf={key}={value}" for key, value in SMALL.items()]
@@ -122,7 +122,7 @@ class Driver:
             )
 
     def kill(self) -> None:
-        """End the driver and its JVM at once."""
+        """End the driver and its JVM immediately."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -90,7 +90,7 @@ def add_to_archive(path: Path, topic: str, partition: int, records: Sequence[Rec
             for column, field in zip(columns, SCHEMA, strict=True)
         ]
         table = pa.Table.from_arrays(arrays, schema=SCHEMA)
-        # Small row groups, so that what is skipped and merged crosses them.
+        # Small row groups, so that skipped and merged ranges cross them.
         pq.write_table(table, path / name, row_group_size=500)
         times = [one.timestamp for one in some]
         files.append(
@@ -133,7 +133,7 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> list[list[Rec
     open_partitions = set(range(partitions))
     deadline = time.monotonic() + 90.0
     while open_partitions:
-        # It returns before its time is up only with as many as were asked for.
+        # It returns before the timeout only with the requested number.
         messages = consumer.consume(1000, 0.1)
         assert time.monotonic() < deadline, "is there a transaction that nobody ends?"
         for message in messages:

@@ -25,7 +25,7 @@ from .conftest import SMALL
 SPARK_HOME = Path(pyspark.__file__).parent
 SITE_PACKAGES = SPARK_HOME.parent
 REPOSITORY = Path(__file__).resolve().parents[2]
-#: Seconds for a JVM to start, and a job to come to its middle, on a slow machine that does other things, too.
+#: The maximum seconds for the start of a JVM, and for a job to reach its middle, on a slow and busy machine.
 PATIENCE_S = 400.0
 #: Only the first compiler, and no check of classes from jars: each of these JVMs lives for less than a minute.
 QUICK = SMALL["spark.driver.extraJavaOptions"]
@@ -102,7 +102,7 @@ class Standalone:
         self._workers.append(self._java("worker", "worker.Worker", *words))
 
     def kill_worker(self) -> None:
-        """Kill the oldest worker and its executor at once."""
+        """Kill the oldest worker and its executor immediately."""
         worker = self._workers.pop(0)
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
@@ -122,7 +122,7 @@ class Standalone:
             return 0
 
     def submit(self, wheel: Path, jars: Path, *words: str) -> Submitted:
-        """`spark-submit` of a job of `kwire pipeline`; kwire comes from the wheel alone."""
+        """`spark-submit` of a job of `kwire pipeline`; kwire comes only from the wheel."""
         script = self.folder / "submit.py"
         script.write_bytes((REPOSITORY / "pipeline/submit.py").read_bytes())
         settings = {
@@ -166,11 +166,11 @@ class Submitted:
             )
 
     def said(self) -> str:
-        """What it has printed."""
+        """Its output so far."""
         return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
-        """End it, if it has not ended by itself."""
+        """End it, if it has not ended."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

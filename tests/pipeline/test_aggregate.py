@@ -37,7 +37,7 @@ MINUTE = 60_000
 
 
 class Room:
-    """A topic with what a job makes of it: two output topics, a folder of Parquet, a checkpoint."""
+    """A topic and the results of a job: two output topics, a folder of Parquet, a checkpoint."""
 
     def __init__(self, spark: SparkSession, broker: BrokerProcess, topic: str, path: Path) -> None:
         self.spark, self.broker, self.topic, self.path = spark, broker, topic, path
@@ -52,7 +52,7 @@ class Room:
             answer.result()
 
     def send(self, records: Iterable[Sent], seed: random.Random, topic: str | None = None) -> None:
-        """Produce records to random partitions, and record where they went."""
+        """Produce records to random partitions, and record their places."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 20})
 
         def noted(sent: Sent) -> Callable[[Any, Message], None]:
@@ -95,7 +95,7 @@ class Room:
         checkpoint: str = "checkpoint",
         until: Callable[[], object] | None = None,
     ) -> Counts:
-        """One run in the shared Spark: of the topic as it is, or of what `words` say until a function has returned."""
+        """One run in the shared Spark: of the current topic, or with the options `words` until a function returns."""
         from kwire.pipeline.aggregate import aggregate, check_options
 
         how = [f"--topics={self.topic}", "--once"] if until is None else []
@@ -118,7 +118,7 @@ class Room:
                 query.stop()
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Until something holds, while the job runs."""
+        """Wait for a condition while the job runs."""
         deadline = time.monotonic() + 240.0
         while not condition():
             assert time.monotonic() < deadline
@@ -287,12 +287,12 @@ def test_pattern_read_at_an_interval_has_approximate_percentiles(
 
     def until() -> None:
         room.wait(lambda: (commits / "0").exists())
-        # What the first batch has read is given out by a later one, which no run with --once would wait for.
+        # The records of the first batch are output by a later one, for which no run with --once would wait.
         room.send(metrics(seed, 20, START_MS + 60 * MINUTE, MINUTE), seed, other)
         with Cluster(room.broker.bootstrap) as cluster:
             room.wait(lambda: sum(cluster.ends({room.results: 1}).values()) >= 5)
 
-    # It matches the topic of the results, too, which are not read.
+    # The pattern also matches the topic of the results, which is not read.
     words = (f"--topics-pattern={room.topic}.*", "--interval=200ms", "--window=10m")
     words += ("--watermark=0s", "--percentiles=50,95", f"--accuracy={accuracy}")
     counts = room.run("metrics", *words, f"--to-topic={room.results}", until=until)
@@ -308,7 +308,7 @@ def test_pattern_read_at_an_interval_has_approximate_percentiles(
             wanted, error = len(numbers) * percent / 100, len(numbers) / accuracy + 1
             assert any(abs(rank - wanted) <= error for rank in ranks), (value, percent)
 
-    # The same checkpoint, but a topic that only has the name: told at the start, and while the job runs.
+    # The same checkpoint with another topic of the same name: reported at the start, and while the job runs.
     room.admin.delete_topics([room.topic])[room.topic].result()
     room.create(room.topic)
     anew = f"topic {room.topic} was deleted and created again: the checkpoint"
@@ -337,7 +337,7 @@ def test_once_ends_well_and_says_what_is_open(
     from kwire.pipeline import aggregate as job
 
     def once(*values: tuple[int, float]) -> tuple[list[str], list[dict[str, Any]]]:
-        """What a run prints and the results there are, after values of (minute, number)."""
+        """The output of a run and the existing results, after values of (minute, number)."""
         texts = [
             json.dumps({"time": iso(START_MS + minute * MINUTE), "name": "a", "value": number})
             for minute, number in values
@@ -444,17 +444,17 @@ def test_logs_by_pattern_cut_off_between_output_and_commit_are_stored_once(
         row = json.loads(value)
         assert json.loads(key or b"") == {name: row[name] for name in ("service", "level")}
         place = row["service"], row["level"], row["window_start"], row["window_end"]
-        assert place not in given  # what came twice was the same
+        assert place not in given  # repeated results were the same
         given[place] = row["count"]
     assert given == wanted
-    # The cut after the windows were stored comes before they go to the topic: nothing is there twice here.
+    # The cut after the windows were stored comes before they are written to the topic: no duplicates here.
     assert model.late
     reasons = {place: reason for place, (reason, _) in letters_of(room, twice=True).items()}
     assert reasons.keys() == {one.place for one in everything if one.fault is not None}
 
 
 def count_of(row: dict[str, Any]) -> tuple[str, ...]:
-    """What a row of counts is of."""
+    """The key of a row of counts."""
     times = iso_of(row["window_start"]), iso_of(row["window_end"])
     return row["service"], row["level"], *times
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def options_of(kind: str, *words: str) -> Namespace:
-    """Options with what is always needed."""
+    """Options, including those that are always required."""
     fixed = ["--topics=t", "--checkpoint-dir=c", "--to-topic=r"]
     return make_parser("aggregate").parse_args(["aggregate", kind, *fixed, *words])
 
@@ -130,7 +130,7 @@ def test_groups_of_a_pattern_are_counted_in_both_languages() -> None:
             named_groups(pattern)
 
 
-#: Regular expressions -> what is wrong with them in Java; None if nothing is.
+#: Regular expressions -> their error in Java; None if they are valid.
 PATTERNS = {
     r"(?<a>\d{2,3}+)\[(?<b>[^]\]]*)\] \p{Alpha}\Q(\E(?i)x(?i:y)\k<a>": None,
     r"(?<a>[a-z&&[^b-c]]|\x41\u0042\012\cA|^$)*?\R\h": None,
@@ -151,7 +151,7 @@ PATTERNS = {
     "(?<a>x)(?#y)": "Java has no group",
     "(?<a>x)(?(1)y|z)": "Java has no group",
 }
-#: Time formats -> what is wrong with them in Spark; None if nothing is.
+#: Time formats -> their error in Spark; None if they are valid.
 TIME_FORMATS = {
     "dd/MMM/yyyy:HH:mm:ss Z": None,
     "yyyy-MM-dd'T'HH:mm[:ss][.SSSSSS][XXX]": None,
@@ -203,7 +203,7 @@ def test_watermark_is_read_from_an_entry_of_sparks_log() -> None:
     assert watermark_ms(entry) == 1767225600123
 
 
-#: DDL -> what is wrong with it; None if nothing is.
+#: DDL -> its error; None if it is valid.
 DDL = {
     "a ARRAY<STRUCT<x: INT, `y.z` MAP<STRING, DECIMAL(9,2)> NOT NULL>>, b: STRING": None,
     "`a``b` int NOT NULL COMMENT 'it\\'s', c DEC, d NUMERIC(5), e VARCHAR(3)": None,
@@ -262,7 +262,7 @@ def test_what_needs_no_spark_is_told_before_it_starts(
 ) -> None:
     monkeypatch.setattr("kwire.pipeline.aggregate.start_session", None)
     monkeypatch.setattr("kwire.pipeline.cluster.PATIENCE", 1.0)
-    # As in a process in which none was started.
+    # As in a process that has not started one.
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     Checkpoint(tmp_path).claim("aggregate", {"kind": "metrics", "window_ms": "1000"})
     fixed = ["aggregate", "metrics", f"-b={broker.bootstrap}", "--to-topic=r"]
@@ -352,7 +352,7 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
 
 
 def _agrees_with_spark(spark: SparkSession) -> None:
-    """The tables above say of each text what Spark and Java say: whether it can be read, and as what."""
+    """The tables above agree with Spark and Java for each text: whether it is valid, and its meaning."""
     for text, said in DDL.items():
         if said is None:
             assert read_ddl(text) == StructType.fromDDL(text)

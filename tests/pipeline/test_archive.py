@@ -94,7 +94,7 @@ def test_topics_become_files_by_hour_and_each_record_is_there_once(
     assert "hour=22" in str(parquet_files(path)) and "hour=00" in str(parquet_files(path))
     with Cluster(broker.bootstrap) as cluster:
         ends = cluster.ends({topic: 2}, read_committed=True)
-        # What was archived is committed to the group, markers at the end included.
+        # The archived offsets are committed to the group, including markers at the end.
         committed = {place: own.offset for place, own in cluster.committed(tmp_path.name).items()}
         assert committed == ends == Archive(path).ends()
         assert Archive(path).topic_ids() == cluster.topic_ids([topic]) != {}
@@ -111,7 +111,7 @@ def test_topics_become_files_by_hour_and_each_record_is_there_once(
     assert archive(pattern, "--quiet") == 0
     assert "archived 0 rows in 0 files" in capsys.readouterr().out
 
-    # Spark reads what the manifests name, and takes the topic from the folders.
+    # Spark reads the files in the manifests, and takes the topic from the folders.
     frame = read_archive(spark, Archive(path))
     assert rows_of(frame) == sorted(wanted)
     late = frame.where(f"topic = '{topic}.late' and date = '2026-01-02' and hour = '23'")
@@ -120,7 +120,7 @@ def test_topics_become_files_by_hour_and_each_record_is_there_once(
 
 
 def _compacts(spark: SparkSession, path: Path, wanted: list[archive_model.Record]) -> None:
-    """Small files become one for each partition and hour; who reads the old ones still finds them."""
+    """Small files are merged into one for each partition and hour; readers of the old ones still find them."""
     reader = Archive(path)
     old = reader.files()
     stray = path / "topic=a" / "date=2026-01-02" / "stray.parquet"
@@ -218,7 +218,7 @@ def test_log_directories_are_archived_like_topics(
     committed()
     archive(*from_logs)
     assert archived(path) == sorted(wanted)
-    # The same archive goes on with brokers, and its checkpoint too; and with more hours than Spark writes at a time.
+    # The same archive continues with brokers and the same checkpoint, and with more hours than Spark writes at a time.
     wanted += produce(broker.bootstrap, topic, 150, partitions=2, step_ms=3_600_000)
     wanted += produce(broker.bootstrap, topic, 150, partitions=2, step_ms=3_600_000)
     archive(*words)

@@ -40,7 +40,7 @@ def commits(path: Path) -> int:
 
 
 def left_behind(path: Path) -> str:
-    """The step of a batch in which a driver was killed, derived from what it left behind."""
+    """The step of a batch in which a driver was killed, derived from the remaining files."""
     folders = list(path.glob("_staging/*"))
     if not folders:
         return "between batches"

@@ -130,7 +130,7 @@ def test_topic_archive_replay_and_log_directory_agree(
     assert tree["verdict"] in page
     assert "<script" not in page
 
-    # An archive that begins later, and a replay in which a record is another one.
+    # An archive that begins later, and a replay with a different record.
     write_archive(tmp_path / "archive", topic, [(range(100, 300), range(100, 300))])
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(replayed, b"v300", b"k300", partition=0, timestamp=NOON_MS + 300_000)
@@ -292,7 +292,7 @@ def test_ctrl_c_ends_an_audit_with_one_line(
             },
             stdout=output,
             stderr=output,
-            # As from a terminal, the signal goes to the JVM, too.
+            # As from a terminal, the signal also reaches the JVM.
             start_new_session=True,
         )
     try:

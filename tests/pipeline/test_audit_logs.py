@@ -1,4 +1,4 @@
-"""What an audit finds in batches alone: pure, without Spark."""
+"""The findings of an audit in batches: pure, without Spark."""
 
 from __future__ import annotations
 

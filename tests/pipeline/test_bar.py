@@ -1,4 +1,4 @@
-"""The bar that a terminal shows, by what it writes; without Spark."""
+"""The progress bar of a terminal, by its output; without Spark."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_batches_move_the_bar_instead_of_printing_lines(monkeypatch: pytest.Monk
     listener = Progress(scans=2, bar=bar)
     listener.onQueryProgress(_event(0, 50, 100, 90))
     assert "archive  50 % |" in terminal.getvalue() and "45 rows" in terminal.getvalue()
-    # Records came while it ran: there is more to do than was known.
+    # Records arrived during the run, so there is more work than was known.
     listener.onQueryProgress(_event(50, 100, 300, 100))
     assert "archive  33 % |" in terminal.getvalue() and "95 rows" in terminal.getvalue()
     assert "batch" not in terminal.getvalue()

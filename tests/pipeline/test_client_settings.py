@@ -1,4 +1,4 @@
-"""What Apache Kafka's client inside Spark is given for settings with librdkafka's names."""
+"""The settings of Apache Kafka's client inside Spark for settings with librdkafka's names."""
 
 from __future__ import annotations
 

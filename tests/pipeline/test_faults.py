@@ -50,7 +50,7 @@ class Desk:
     topic: str
     folder: Path
     wanted: list[Record] = field(default_factory=list)
-    #: What else differs from run to run -> what stands for it.
+    #: Other values that differ from run to run -> their placeholders.
     names: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -100,7 +100,7 @@ class Desk:
             self.names = {before: "ID", cluster.topic_ids([self.topic])[self.topic]: "OTHER"}
 
     def fails(self, fault: str, again: str, *words: str) -> str:
-        """Run the job, and check that it fails as the page says; return the message."""
+        """Run the job, and check that it fails as described on the page; return the message."""
         with pytest.raises(Exception) as failure:
             self.run(*words)
         message = message_of(failure.value)
@@ -266,7 +266,7 @@ def test_deleted_offsets_are_told_and_with_go_on_noted(
     desk.fails("next offset deleted", same)
     noted("next offset deleted, `go-on`", 50, 79)
 
-    # While a batch reads. Spark meets it first; what is said names what is there.
+    # While a batch reads. Spark meets it first; the message names the existing offsets.
     desk.produce(50)
     with before(monkeypatch, "stage_slices", lambda: desk.delete_before(170)):
         desk.fails("offsets deleted while they are read", same)
@@ -292,7 +292,7 @@ def test_topic_made_anew_or_deleted_is_told(desk: Desk, monkeypatch: pytest.Monk
         desk.fails(
             "topic created again, brokers without topic ids", another, "--on-data-loss=go-on"
         )
-    # As long as what is archived, and longer: no offset tells. Spark need not run to say so.
+    # With as many records as archived, and more: offsets do not reveal it. Spark need not run to report it.
     desk.produce(80)
     monkeypatch.setattr(job, "start_session", None)
     for words in ([], ["--on-data-loss=go-on"]):

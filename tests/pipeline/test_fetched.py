@@ -190,7 +190,7 @@ def test_compaction_up_to_an_open_transaction_leaves_nothing_to_wait_for(
     assert [offset for part in parts for offset in part.column("offset").to_pylist()] == [0, 1]
     monkeypatch.setattr(fetched, "PATIENCE_S", 0)
     for uncertain in (
-        [kept],  # the end may come
+        [kept],  # the end may arrive
         [kept, bytes(batch(b"c", pid=9, transactional=True, base_offset=49))],
         [kept, bytes(batch(b"c", b"d", magic=1, codec=1, base_offset=50))],  # 50 may be its last
     ):
@@ -260,7 +260,7 @@ def test_quota_delays_reading(
 def test_reading_goes_on_at_another_broker(
     tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that leads, and that was named alone, is killed."""
+    """The leader, which was the only named broker, is killed."""
     monkeypatch.setattr(fetched, "WINDOW", 2000)
     brokers = KwireCluster(tmp_path)
     try:

@@ -1,4 +1,4 @@
-"""A lock in a storage without locks: one holder at a time, whatever dies, sleeps or comes at once; without Spark."""
+"""A lock in a storage without locks: one holder at a time, through deaths, pauses and races; without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "_locks/archive.lock"
 
 
 class Site:
-    """A storage, a clock that stands for those of all machines, and who renews while others wait."""
+    """A storage, a clock for all machines, and the holder that renews while others wait."""
 
     def __init__(self, folder: Path) -> None:
         self.files = LocalStorage(str(folder))
@@ -51,7 +51,7 @@ def test_holder_that_died_is_followed_after_a_lease(site: Site) -> None:
     assert first.take()
     assert second.take()
     assert site.now_s == LEASE_S
-    # It was only asleep, and must not go on.
+    # It only slept, and must not continue.
     with pytest.raises(Problem, match="was not renewed for 30 s"):
         first.check()
     with pytest.raises(Problem):
@@ -108,7 +108,7 @@ def test_of_two_that_wait_for_a_dead_holder_one_wins(site: Site) -> None:
 
 
 def test_late_writer_of_an_old_number_holds_nothing(site: Site) -> None:
-    # It looked, slept, and the number it then creates has been used and removed meanwhile.
+    # It checked, slept, and the number that it then creates has been used and removed in the meantime.
     late = site.lease()
     create = site.files.create
     holder = site.lease()

@@ -1,4 +1,4 @@
-"""What archive asks of a cluster, answered by log directories; without Spark."""
+"""The requests of archive to a cluster, answered from log directories; without Spark."""
 
 from __future__ import annotations
 

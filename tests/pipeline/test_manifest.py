@@ -90,7 +90,7 @@ def test_snapshot_gives_what_all_commits_give(archive: Archive) -> None:
     assert [path.name for path in manifests.glob("*.snapshot.json")] == [
         f"{SNAPSHOT_EVERY:020d}.snapshot.json"
     ]
-    # What the snapshot has is not read again.
+    # The content of the snapshot is not read again.
     (manifests / f"{1:020d}.json").write_text("{")
     assert Archive(archive.path).entries() == archive.entries()
 
@@ -122,7 +122,7 @@ def test_damaged_or_foreign_archive_is_named(
     if text is None:
         path.unlink()
     else:
-        # Except for what is tested, as a program would write it.
+        # Except for the tested part, written as by a program.
         whole = text.startswith("{") and text.endswith("}")
         path.write_bytes(sealed(json.loads(text)) if whole else text.encode())
     with pytest.raises(Problem, match=said):
@@ -154,7 +154,7 @@ def test_entries_removed_by_hand_are_noticed(archive: Archive) -> None:
         with pytest.raises(Problem, match=said):
             Archive(archive.path).refresh()
         manifests[3].write_bytes(content[3])
-    # In an archive of an earlier version, which has no checksums: by what follows.
+    # In an archive of an earlier version, which has no checksums: detected by what follows.
     for path in manifests:
         tree = json.loads(path.read_text())
         del tree["sha256"]
@@ -210,7 +210,7 @@ def test_taken_name_is_not_written_again(tmp_path: Path) -> None:
     assert [item.name for item in storage.list("a")] == ["b"]
 
 
-# What a batch is to archive
+# The content of a batch
 
 
 def test_batch_goes_on_where_the_archive_ends() -> None:
@@ -234,7 +234,7 @@ def test_deleted_offsets_are_told_or_noted() -> None:
     assert plan({PLACE: 5}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=True) == {
         PLACE: Range(5, 20, (5, 7))
     }
-    # Spark may have moved on to what is there.
+    # Spark may have moved on to the existing records.
     assert plan({PLACE: 8}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=True) == {
         PLACE: Range(5, 20, (5, 7))
     }

@@ -57,7 +57,7 @@ def test_topics_of_an_archive_go_to_others_and_keep_all_but_offsets(
 
     assert main(words) == 0
     assert "everything is there already, 5,000 records" in capsys.readouterr().out
-    # The same command replays what has been archived since.
+    # The same command replays the records archived since.
     more = [one._replace(offset=one.offset + 10_000) for one in some_records(100, 7)]
     add_to_archive(tmp_path, "other", 1, more)
     assert main(words) == 0
@@ -205,7 +205,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
     with Cluster(broker.bootstrap) as cluster:
         own = cluster.topic_ids([topic])[topic]
     again = "the same; give another topic with `--to`, or `--into-source`"
-    # A copy of the log, which has the topic's id, too, is read to its end.
+    # A copy of the log, which also has the topic's id, is read to its end.
     shutil.copytree(broker.log_dir / f"{topic}-0", tmp_path / "logs" / f"{topic}-0")
     for words in (["--archive", str(tmp_path)], ["--segments", str(tmp_path / "logs")]):
         replay(*words, "--topics", topic)

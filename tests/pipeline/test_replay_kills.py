@@ -1,7 +1,7 @@
 """A replay and its broker, killed with SIGKILL repeatedly: the result is exact.
 
-`KWIRE_LONG=1` kills 20 times each, at moments drawn from `KWIRE_SEED`, and each run is a process of its own. The short form
-goes on after the first kill in this process, on the Spark that all tests share.
+`KWIRE_LONG=1` kills 20 times each, at moments drawn from `KWIRE_SEED`, and each run is a separate process. The short
+form continues after the first kill in this process, on the Spark that all tests share.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Replay:
         self.process.wait()
 
     def has_ended(self) -> bool:
-        """Whether the process has ended by itself."""
+        """Whether the process has ended without a kill."""
         return self.process.poll() is not None
 
     def wait(self) -> None:
-        """Until it ends by itself."""
+        """Wait until it ends without a kill."""
         try:
             code = self.process.wait(600)
         finally:
@@ -90,7 +90,7 @@ class ReplayHere:
         self._code = self._pool.submit(main, ["replay", *words, "--quiet"])
 
     def kill(self) -> None:
-        """Do nothing: the replay ends by itself."""
+        """Do nothing: the replay ends on its own."""
         self._pool.shutdown()
 
     def has_ended(self) -> bool:
@@ -112,7 +112,7 @@ def children(pid: int) -> list[int]:
 
 
 def replayed(bootstrap: str, name: str) -> int:
-    """The sum of the positions, which shows what was committed."""
+    """The sum of the positions, which shows the committed records."""
     with Cluster(bootstrap) as cluster:
         groups = [cluster.committed(f"{name}-orders-{number}") for number in range(PARTITIONS)]
     return sum(place.offset for group in groups for place in group.values())

@@ -1,4 +1,4 @@
-"""A replay task against a broker, without Spark: each record is written once, whatever else is running."""
+"""A replay task against a broker, without Spark: each record is written once, despite concurrent tasks."""
 
 from __future__ import annotations
 

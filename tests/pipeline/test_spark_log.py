@@ -1,4 +1,4 @@
-"""What a user of `kwire pipeline` sees of Spark and Java (nothing), and which exit code a wrong call has; without Spark."""
+"""A user of `kwire pipeline` sees no output of Spark and Java; the exit code of a wrong call; without Spark."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_what_java_says_is_hidden_and_dropped_if_all_went_well(
     assert main(["audit"]) == 0
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
-    # Asked for: a file of the user's stays.
+    # On request: a file of the user's stays.
     assert main(["audit", f"--spark-log={tmp_path}/mine"]) == 0
     assert (tmp_path / "mine").read_text() == "WARNING: incubator"
 
@@ -183,7 +183,7 @@ sys.exit(main.main(["audit"]))
 
 
 def reported(lines: int, output: int) -> tuple[str, int]:
-    """What a job that prints lines to a file descriptor says on standard error, and its exit status."""
+    """The standard error of a job that prints lines to a file descriptor, and its exit status."""
     done = subprocess.run(
         [sys.executable, "-c", REPORTING, str(lines)],
         stdout=output,

@@ -1,7 +1,7 @@
-"""Jobs on a standalone cluster of Spark whose workers are killed; kwire is on no machine of it, but in a wheel.
+"""Jobs on a standalone Spark cluster whose workers are killed; kwire is on none of its machines, only in a wheel.
 
-The short form archives, and the other worker finishes the job; with KWIRE_LONG=1 a new worker comes, and it also replays and
-aggregates.
+The short form archives, and the other worker finishes the job; with KWIRE_LONG=1 a new worker starts, and it also
+replays and aggregates.
 """
 
 from __future__ import annotations

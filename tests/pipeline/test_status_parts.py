@@ -18,7 +18,7 @@ DAY = {"cleanup.policy": "delete", "retention.ms": str(24 * HOUR), "segment.ms":
 
 
 def write_checkpoint(folder: Path, batches: list[str], committed: int, initial: str = "") -> Path:
-    """A checkpoint with one line of offsets for each batch, of which so many are committed."""
+    """A checkpoint with one line of offsets for each batch, and the given number of commits."""
     for name in ("offsets", "commits", "sources/0"):
         (folder / name).mkdir(parents=True)
     (folder / "metadata").write_text('{"id":"x"}')
@@ -95,7 +95,7 @@ def test_time_left_is_counted_from_the_next_record_needed() -> None:
     log = Log(0, 40, needed_ms=NOW - 23 * HOUR, newest_ms=NOW - 2 * HOUR)
     told = forecast(5, log, DAY, NOW)
     assert (told.fate, told.left_ms) == (Fate.EXPIRING, HOUR)
-    # Its segment may go on to the newest record of the log.
+    # Its segment may extend to the newest record of the log.
     assert told.latest_ms == 22 * HOUR + CHECK_INTERVAL_MS
 
 
@@ -107,7 +107,7 @@ def test_retention_that_is_over_is_due_now() -> None:
 
 def test_size_limit_that_comes_first_decides() -> None:
     configs = {**DAY, "retention.bytes": "1500"}
-    # 1000 of 2000 bytes are behind the offset, and came in ten hours: the other 500 take five.
+    # 1000 of 2000 bytes are after the offset, and arrived in ten hours: the other 500 take five.
     log = Log(0, 40, needed_ms=NOW - 10 * HOUR, newest_ms=NOW, size=2000)
     told = forecast(20, log, configs, NOW)
     assert (told.fate, told.left_ms) == (Fate.EXPIRING, 5 * HOUR)

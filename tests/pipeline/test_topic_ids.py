@@ -140,7 +140,7 @@ def test_cluster_that_has_answered_before_is_asked_for_longer(
     known.partitions()
     known._admin = DyingAdmin(*away)
     assert known.topic_ids(["orders"]).keys() == {"orders"}
-    # The question whether the topic is still there fails, too, which does not mean that it is gone.
+    # The request whether the topic still exists also fails, which does not mean that it is gone.
     known._admin = DyingAdmin(*away)
     assert known.starts({"orders": 1}) == {("orders", 0): 17}
     known._admin = DyingAdmin(*away * 10)

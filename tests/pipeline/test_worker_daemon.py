@@ -76,7 +76,7 @@ def test_workers_of_a_session_have_no_archive_of_pyspark_on_their_path(
 
 
 def test_process_of_a_streaming_query_takes_pyspark_from_its_folder(tmp_path: Path) -> None:
-    """The path of such a process: what Spark puts first, what a source that is registered asks for, and what is its user's."""
+    """The path of such a process: Spark's entries, then those that a registered source requests, then the user's."""
     import pyspark
 
     home = Path(pyspark.__file__).parent

@@ -1,4 +1,4 @@
-"""Rates and token buckets, beside the arithmetic of Apache Kafka's Rate, SampledStat and TokenBucket."""
+"""Rates and token buckets, compared with the arithmetic of Apache Kafka's Rate, SampledStat and TokenBucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which quota a client has, whose requests count together, and what is remembered of clients."""
+"""The quota of a client, the clients whose requests count together, and the limits on the state of clients."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a client gets in the long run, if it sends as fast as it may and waits exactly as long as it is told.
+"""The rate of a client in the long run, if it sends as fast as allowed and waits exactly as long as required.
 
-The window counts as ten seconds from the start, so a client sends ten seconds of its quota at once. These bytes leave the
-window together, some eleven seconds later, and then the client may send as many at once again. So the rate over a minute
-depends on whether five or six such bursts fall into it, although the rate in the long run is the quota's.
+The window counts as ten seconds from the start, so a client sends ten seconds of its quota at once. These bytes leave
+the window together, some eleven seconds later, and then the client may send the same amount at once again. So the rate
+over a minute depends on whether five or six such bursts fall into it, although the rate in the long run is the quota's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sent_at(size: int, *, fetches: bool) -> list[int]:
 
 
 def rate(sent: list[int], size: int, begin_ms: int, seconds: int) -> float:
-    """Of the quota, in so many seconds."""
+    """As a fraction of the quota, over the given seconds."""
     count = bisect_left(sent, begin_ms + seconds * 1000) - bisect_left(sent, begin_ms)
     return count * size / seconds / QUOTA
 
@@ -53,7 +53,7 @@ def test_producer_that_waits_as_told_gets_its_quota_in_the_long_run(size: int) -
 def test_consumer_that_waits_as_told_lacks_one_response_in_each_window(
     size: int, expected: float
 ) -> None:
-    """A response goes out only if the window has room for it, too; so a window of N of them has room for N - 1."""
+    """A response is also sent only if the window has room for it, so a window of N of them has room for N - 1."""
     found = rate(sent_at(size, fetches=True), size, 15_000, LONG_S)
     assert found == pytest.approx(expected, abs=0.01)
 

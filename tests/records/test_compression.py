@@ -1,4 +1,4 @@
-"""Each codec both ways, and bounded against what wants more than it may have."""
+"""Each codec in both directions, with limits on data that exceeds them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_bomb_is_too_large_and_costs_little_memory(codec: Codec) -> None:
     zeros = bytes(50_000_000)
     bomb = compress(codec, 2, zeros)
     if codec is Codec.SNAPPY:
-        bomb = python_snappy.compress(zeros)  # one raw block, whose preamble says it all
+        bomb = python_snappy.compress(zeros)  # one raw block, with its size in the preamble
     del zeros
     tracemalloc.start()
     try:
@@ -129,7 +129,7 @@ def test_what_follows_a_gzip_member_is_not_copied_for_each(monkeypatch: pytest.M
     copied = 0
 
     class Counted:
-        """A decompressor that counts what it leaves."""
+        """A decompressor that counts its unused data."""
 
         def __init__(self, wbits: int) -> None:
             self.real = made(wbits)
@@ -282,7 +282,7 @@ def test_skippable_zstd_frames_count_as_pieces() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
 def test_limit_decides_and_nothing_else_does(codec: Codec, data: st.DataObject) -> None:
-    """What a batch decompresses to is known exactly, whatever its size in compressed form."""
+    """The decompressed size of a batch is known exactly, regardless of its compressed size."""
     piece = data.draw(st.binary(max_size=50))
     content = piece * data.draw(st.integers(0, 2000))
     limit = data.draw(st.integers(0, len(content) + 10))
@@ -296,7 +296,7 @@ def test_limit_decides_and_nothing_else_does(codec: Codec, data: st.DataObject) 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_little_is_decompressed_before_a_small_limit_is_passed(codec: Codec) -> None:
-    """A batch of 64 KiB is looked at in the loop: that must take milliseconds, whatever it is."""
+    """A batch of 64 KiB is checked in the loop, which must take milliseconds for any content."""
     bomb = compress(codec, 2, bytes(64 * 1024 * 900))[:65536]
     with cpu_time() as taken:
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""The fuzz target itself, on a few seeds: it must reach the code and let findings through."""
+"""The fuzz target itself, on a few seeds: it must reach the code and report findings."""
 
 from __future__ import annotations
 

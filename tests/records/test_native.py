@@ -1,4 +1,4 @@
-"""The native record walk beside the one in Python: the same findings in sound and damaged bodies."""
+"""The native record walk compared with the one in Python: the same results for sound and damaged bodies."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_our_batches_are_read_by_others(reader: Any, codec: int) -> None:
 @pytest.mark.parametrize("codec", range(4))
 def test_our_messages_of_magic_1_are_read_by_others(reader: Any, codec: int) -> None:
     if reader is AiokafkaRecords and codec == 0:
-        records = PLAIN_RECORDS[:1]  # its reader takes each plain message for a batch of its own
+        records = PLAIN_RECORDS[:1]  # its reader treats each plain message as a separate batch
     else:
         records = PLAIN_RECORDS
     data = batch_of(records, 1, codec)

@@ -103,7 +103,7 @@ def test_noise_never_decompresses_past_the_limit(data: bytes, codec: Codec, magi
 
 
 def check_everything(data: bytes) -> None:
-    """Do with a buffer all that a broker does: only RecordError may come out, and what is valid can be read."""
+    """Perform all of a broker's operations on a buffer: only RecordError may be raised, and valid data can be read."""
 
     def works(work: Callable[[], object]) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Appends that must wait: the order in which they become visible, and what may happen meanwhile."""
+"""Appends that must wait: the order in which they become visible, and concurrent events."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_what_is_refused_in_any_case_needs_no_turn_to_be_told(room: Replicas) ->
 
 
 def test_batch_that_lost_its_leader_between_append_and_commit_hears_of_it(room: Replicas) -> None:
-    """The other row waits long, and meanwhile another leader's records take its place."""
+    """The other row waits long, and in the meantime another leader's records take its place."""
 
     async def test(room: Replicas, worker: HeldExecutor) -> None:
         options: dict[str, Any] = {"replicas": (0, 1), "isr": (0, 1), "configs": GZIP}
@@ -375,7 +375,7 @@ COMPACTED = {"cleanup.policy": "compact"}
 
 
 def bomb(value: bytes = b"1", **options: Any) -> AppendRow | Any:
-    """Small to look at; the value is made large."""
+    """Small in compressed form; the value is made large."""
     records = batch(value + bytes(600), codec=Codec.GZIP, **options)
     assert len(records) < validator.INLINE_REWRITE_BYTES
     return memoryview(bytearray(records))
@@ -495,7 +495,7 @@ def test_batch_that_waits_longer_than_its_timeout_is_not_appended(
         for request in hasty:
             assert await request == [AppendError(ErrorCode.REQUEST_TIMED_OUT)]
         assert worker.waiting[1].cancelled()
-        assert not verifier.asked[0].cancelled()  # others may wait for it, too
+        assert not verifier.asked[0].cancelled()  # others may also wait for it
         verifier.grant()
         worker.waiting[0].set_result(None)
         await patient

@@ -131,7 +131,7 @@ def test_earlier_request_that_is_answered_late_knows_it() -> None:
     assert first.overtaken
 
 
-# What an incremental answer leaves out: CachedPartition.maybeUpdateResponseData
+# Partitions that an incremental answer omits: CachedPartition.maybeUpdateResponseData
 
 
 def test_partition_is_named_again_only_when_there_is_something_new() -> None:

@@ -1,4 +1,4 @@
-"""Which replicas are in sync, and what the leader therefore considers committed."""
+"""The replicas in sync, and the records that the leader therefore considers committed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_nothing_is_committed_before_every_in_sync_replica_has_it(room: Replicas
     room.produce("a", b"1", b"2")
     assert led.high_watermark == 0
     found = led.fetch(1, 0)
-    assert values(found.data) == [b"1", b"2"]  # a follower reads what is not committed
+    assert values(found.data) == [b"1", b"2"]  # a follower reads uncommitted records
     assert values(led.partition.read(0, 1 << 20).data) == []
     led.fetch(1, 2)
     assert led.high_watermark == 0
@@ -201,7 +201,7 @@ def test_follower_that_caught_up_is_proposed_once_and_holds_the_watermark(room: 
     room.produce("a", b"1")
     led.fetch(2, 0)
     led.fetch(1, 1)
-    assert (led.high_watermark, led.proposed) == (0, [(0, 1, 2)])  # has reached what is committed
+    assert (led.high_watermark, led.proposed) == (0, [(0, 1, 2)])  # has reached the committed end
     led.fetch(2, 1)
     assert len(led.proposed) == 1
     assert led.high_watermark == 1

@@ -92,7 +92,7 @@ def content(log: Log) -> list[tuple[int, int, bytes | None]]:
 
 
 def folders(path: str) -> list[str]:
-    """What each directory is: a name, or the suffix of one that is no log."""
+    """The kind of each directory: a name, or the suffix of a directory that is not a log."""
     named = (each.name.rpartition(".") for each in Path(path).iterdir() if each.is_dir())
     return sorted(f"{log}{suffix[32:]}" if log else suffix for log, _, suffix in named)
 
@@ -166,7 +166,7 @@ def test_records_written_meanwhile_and_their_epochs_come_along(run: Any) -> None
         assert [value for _, _, value in last] == [b"%d" % n for n in range(1, number + 1)]
         assert number > 10
         await room.moved()
-        # An epoch that has begun without a batch is known, too.
+        # An epoch that has begun without a batch is also known.
         assert partition.log.leader_epoch_cache.entries() == [(0, 0)]
 
     run(body)
@@ -292,7 +292,7 @@ def test_compaction_waits_until_the_move_is_over(run: Any) -> None:
         ([], [], 0),
         ([0, 0, 0], [0, 0], 2),
         ([0, 0, 1], [0, 0, 0], 2),  # truncated and written again in another epoch
-        ([0, 0, 2, 2], [0, 1, 1], 1),  # the log has nothing of epoch 1 any more
+        ([0, 0, 2, 2], [0, 1, 1], 1),  # the log has no more data of epoch 1
         ([1, 1], [0, 0], 0),
         ([0, 0], [0, 0, 0, 0], 2),  # truncated
     ],
@@ -614,7 +614,7 @@ def test_of_two_logs_of_a_partition_the_one_with_more_records_is_used(
 
 
 class Witness(UnsyncedFiles):
-    """Looks before and after each rename on the loop: at what kill -9 would leave then."""
+    """Checks, before and after each rename on the loop, the state that kill -9 would leave."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -686,12 +686,12 @@ def test_nothing_is_lost_wherever_the_broker_is_killed(tmp_path: Path, compacted
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_power_cuts_take_nothing_that_was_flushed(compacted: bool) -> None:
-    """At every third call of the file system during a move there and back under load; the disk forgets what was not synced."""
+    """At every third call of the file system during a move there and back under load; the disk loses unsynced data."""
     settings = {"log.cleanup.policy": "compact" if compacted else "delete"}
     settings["log.segment.bytes"] = "9000"
 
     async def move(disk: Disk, at: int) -> tuple[int, bool]:
-        """Returns the end of what was flushed before the cut at a call, and whether there was one."""
+        """Returns the end of the data flushed before the cut at a call, and whether there was one."""
         chooser = Random(at)
         files = DiskFiles(disk, chooser)
         room = Room(Path("/"), settings, files).begin(topic_image("orders"))
@@ -727,7 +727,7 @@ def test_power_cuts_take_nothing_that_was_flushed(compacted: bool) -> None:
         rows = content(log)
         assert log.log_start_offset == 3
         offsets = [offset for offset, _, _ in rows]
-        if compacted:  # there, gaps in what was not flushed are normal
+        if compacted:  # gaps in unflushed data are normal there
             assert offsets[: flushed - 3] == list(range(3, flushed))
         else:
             assert log.log_end_offset >= flushed

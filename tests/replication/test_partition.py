@@ -1,4 +1,4 @@
-"""One replica: its role, what it accepts, and what a fetch reads from it."""
+"""One replica: its role, accepted batches, and the records that a fetch reads from it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_replica_that_may_not_be_alone_commits_nothing(room: Replicas) -> None:
     ("isr", "replicas", "minimum", "accepted"),
     [
         ((0,), (0,), 1, True),
-        ((0,), (0,), 2, True),  # as many as there are: Partition.effectiveMinIsr
+        ((0,), (0,), 2, True),  # the number of replicas: Partition.effectiveMinIsr
         ((0,), (0, 1), 2, False),
         ((0,), (0, 1, 2), 2, False),
         ((0, 1), (0, 1, 2), 2, True),

@@ -21,7 +21,7 @@ FOUND = "what the slow store has"
 
 
 class SlowReader:
-    """A reader whose records below an offset are elsewhere and arrive when the test asks for it."""
+    """A reader whose records below an offset are elsewhere and arrive at the test's request."""
 
     def __init__(self, log: Log, local_from: int) -> None:
         self._log = log

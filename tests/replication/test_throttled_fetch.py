@@ -1,4 +1,4 @@
-"""Throttled replicas: what a leader holds back, and what a follower does not ask for."""
+"""Throttled replicas: data that a leader holds back, and partitions that a follower does not request."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_leader_holds_records_back_until_there_is_room_again(trio: Trio) -> None
     quota = throttled_leader(trio)
     trio.rooms[1].fetchers[0].limits = trio.rooms[1].fetchers[0].limits._replace(max_bytes=300)
     trio.fetch(1)
-    assert end(trio, 1) == 1  # what exceeds the rate is deducted later
+    assert end(trio, 1) == 1  # the excess over the rate is deducted later
     trio.catch_up(1, rounds=3)
     assert end(trio, 1) == 1
     clock = trio.rooms[0].clock
@@ -107,7 +107,7 @@ def test_replica_in_sync_is_sent_everything_and_its_bytes_count(trio: Trio) -> N
 
 
 def test_fetch_with_nothing_but_what_is_held_back_waits_for_room(trio: Trio) -> None:
-    """If it were answered at once, it would be repeated at once."""
+    """An immediate answer would cause an immediate repetition."""
     quota = throttled_leader(trio)
     trio.fetch(1)
     leader = trio.rooms[0]

@@ -1,4 +1,4 @@
-"""Decisions by ACLs; the cases are those of Apache Kafka's AuthorizerTest, by what they are about."""
+"""Decisions by ACLs; the cases are those of Apache Kafka's AuthorizerTest, by subject."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def test_decisions_about_names_of_any_length_take_no_memory() -> None:
 def test_whether_anything_is_allowed_is_looked_up_once_until_the_acls_change() -> None:
     made = authorizer({topic("a"): [entry(WRITE)]})
     assert made.allows_any(ALICE, WRITE, TOPIC)
-    made._entries = {}  # what is remembered counts
+    made._entries = {}  # the cached decision counts
     assert made.allows_any(ALICE, WRITE, TOPIC)
     made.set_entries(topic("b"), [entry(WRITE, DENY)])
     assert not made.allows_any(ALICE, WRITE, TOPIC)

@@ -45,7 +45,7 @@ HOSTS = ("127.0.0.1", "10.0.0.1", "10.0.0.10", "0:0:0:0:0:0:0:1")
 
 
 class Question(NamedTuple):
-    """Shape: name None asks for any resource of the type."""
+    """Shape: name None means any resource of the type."""
 
     principal: str
     host: str
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The ACLs of one cluster, its settings, and what is asked."""
+    """The ACLs of one cluster, its settings, and the questions."""
 
     super_users: tuple[str, ...]
     allow_if_none: bool
@@ -83,7 +83,7 @@ def draw(rng: Random) -> Drawn:
         )
         for _ in range(rng.choice((0, 1, 2, 4, 8, 16)))
     ]
-    # ALL and what ACLs imply are asked through the operations that requests need.
+    # ALL and implied operations are checked through the operations that requests need.
     asked = [
         each
         for each in (*operations, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
@@ -118,10 +118,10 @@ def lines(drawn: Drawn) -> Iterator[str]:
 def decide(drawn: Drawn, *, asks_a_name: bool = False) -> str:
     """kwire's answers: 1 for allowed, 0 for denied.
 
-    Shape: `asks_a_name` explains what differs in StandardAuthorizer. For "any resource of the type" it uses the
-    default method of the interface Authorizer, which first asks for a resource of the name "hardcode", and so takes
-    what is implied for an ACL on `*`, but does not know allow.everyone.if.no.acl.found where there is one. A broker
-    asks this for WRITE on topics alone (InitProducerId, Produce). kwire decides as AclAuthorizer.
+    Shape: `asks_a_name` explains the differences of StandardAuthorizer. For "any resource of the type", it uses the
+    default method of the interface Authorizer, which first checks a resource named "hardcode". This method therefore
+    accepts implied operations for an ACL on `*`, but ignores allow.everyone.if.no.acl.found if there is an ACL. A
+    broker checks this only for WRITE on topics (InitProducerId, Produce). kwire decides as AclAuthorizer does.
     """
     entries: dict[ResourcePattern, list[AclEntry]] = {}
     for pattern, entry in drawn.bindings:

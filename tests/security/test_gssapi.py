@@ -100,7 +100,7 @@ def test_principal_with_a_ticket_logs_in(kdc: Kdc) -> None:
 def test_no_login_finds_the_tickets_of_another_that_is_gone(kdc: Kdc) -> None:
     from server.security.sasl.gssapi_login import login_of
 
-    # Each login may take the place in memory of the one before.
+    # Each login may take the memory address of the previous one.
     caches = {login_of(settings({}), module(kdc, "alice"))._store["ccache"] for _ in range(10)}
     assert len(caches) == 10
 

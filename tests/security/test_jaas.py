@@ -1,4 +1,4 @@
-"""JAAS texts: what Apache Kafka 3.9.2's JaasConfig makes of the same texts is recorded beside them."""
+"""JAAS texts, with the recorded results of Apache Kafka 3.9.2's JaasConfig for the same texts."""
 
 from __future__ import annotations
 

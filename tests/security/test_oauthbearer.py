@@ -307,7 +307,7 @@ def test_changed_claims_are_refused() -> None:
 
 
 def with_hmac(claims: dict[str, Any], secret: bytes) -> str:
-    """A token as an attacker makes it, who takes the public key for the secret of an HMAC."""
+    """A token of an attacker who uses the public key as the secret of an HMAC."""
     parts = [json.dumps({"alg": "HS256", "kid": "k1"}).encode(), json.dumps(claims).encode()]
     parts = [base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts]
     mac = hmac.digest(secret, b".".join(parts), "sha256")
@@ -399,7 +399,7 @@ def test_rotated_key_is_fetched_by_the_first_login_that_names_it() -> None:
 
     async def run() -> None:
         old, new = token(CLAIMS), token(CLAIMS, rsa_key(1), "k2")
-        # both wait for the one fetch
+        # both wait for the same fetch
         first, second = await asyncio.gather(validated(validator, old), validated(validator, old))
         assert first == second
         assert isinstance(validator.validate(old), Token)
@@ -429,7 +429,7 @@ def test_last_keys_stay_in_use_when_the_set_cannot_be_fetched(
         await validated(validator, token(CLAIMS))
         clock.advance(1000)
         assert await validated(validator, token(CLAIMS))
-        assert isinstance(validator.validate(token(CLAIMS)), Token)  # not tried again at once
+        assert isinstance(validator.validate(token(CLAIMS)), Token)  # not tried again immediately
 
     asyncio.run(run())
     assert "https://keys cannot be read: down; the last keys stay in use" in caplog.text

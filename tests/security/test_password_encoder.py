@@ -1,5 +1,5 @@
-"""Encoded passwords. kafka_3_9_2_passwords.json was written by Apache Kafka 3.9.2's PasswordEncoder, which
-also decoded what this one encodes with each cipher, hash and length of key.
+"""Encoded passwords. Apache Kafka 3.9.2's PasswordEncoder wrote kafka_3_9_2_passwords.json, and also decoded this
+encoder's results with each cipher, hash and key length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys and signed tokens for tests, and a tiny HTTP server that gives out documents."""
+"""Keys and signed tokens for tests, and a tiny HTTP server for documents."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def token(
 
 
 class Documents(ThreadingHTTPServer):
-    """Gives out `documents` by path; `asked` has (method, path, headers, body) of each request."""
+    """Serves `documents` by path; `asked` has (method, path, headers, body) of each request."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""A new leader of a share partition knows only what was stored: it reads the gaps between again.
+"""A new leader of a share partition knows only the stored state, and reads the gaps in it again.
 
 Each case is a scenario of Apache Kafka 4.3.0's SharePartitionTest, with its name.
 """
@@ -17,7 +17,7 @@ Row = tuple[int, int, int]
 
 
 class Case(NamedTuple):
-    """What is stored (from `start` on) and read, what is acquired of it, and the offsets then.
+    """The stored state (from `start` on) and read batches, the acquired records, and the resulting offsets.
 
     Shape: `stored` are (first, last, state, delivery count); `offsets` are the start, the end and the next to fetch.
     """

@@ -1,4 +1,6 @@
-"""A log that begins later than what a share group has in flight, in the scenarios of SharePartitionTest that each test names."""
+"""A log that begins after records that a share group has in flight, in the scenarios of SharePartitionTest that each
+test names.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from .windows import Window
 
 
 def window_of(*ranges: tuple[int, int]) -> Window:
-    """One member has each of these ranges, as a batch of its own."""
+    """One member has each of these ranges, as separate batches."""
     window = Window(ranges[0][0])
     for each in ranges:
         window.acquire(each)

@@ -30,7 +30,7 @@ from tests.support.cpu_time import cpu_time
 
 from .windows import LOCK_MS, Window, stored
 
-# What was stored
+# Stored state
 
 
 def test_stored_state_is_in_flight_again() -> None:
@@ -209,7 +209,7 @@ def test_what_compaction_has_removed_is_archived() -> None:
     assert window.offsets == (0, 19, 20)
 
 
-# Acquiring no more than asked for
+# Acquiring no more than requested
 
 
 def test_exact_limit_leaves_the_rest_of_a_batch_available() -> None:
@@ -739,7 +739,7 @@ def test_empty_partition_acquires_nothing() -> None:
     assert SharePartition(0, 0).in_flight == 0
 
 
-# Of states that nobody but an attacker stores, and of logs with very many batches
+# States that only an attacker stores, and logs with very many batches
 
 
 def test_stored_state_of_another_number_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A share partition in the hands of a test, with short words for what is done to it."""
+"""A share partition under the control of a test, with short names for operations on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def header(first: int, last: int) -> BatchHeader:
 
 
 def stored(*ranges: Range) -> Fetched:
-    """What was read: batches with these offsets (both included)."""
+    """The batches that were read, with these offsets (both included)."""
     batches = [
         FetchedBatch(first, last, 61 * number, 61, header(first, last))
         for number, (first, last) in enumerate(ranges)
@@ -83,7 +83,7 @@ class Window:
     def acknowledge(
         self, *asked: tuple[int, int, int | Sequence[int]], member: str = "one"
     ) -> list[tuple[int, int, int, int]] | Refusal:
-        """Acknowledge, and return what was stored."""
+        """Acknowledge, and return the stored states."""
         write = self.begin(*asked, member=member)
         if isinstance(write, Refusal):
             return write
@@ -100,7 +100,7 @@ class Window:
         return exhaust(self.machine.release(member, self.settings))
 
     def expire(self, after_ms: int = LOCK_MS) -> list[tuple[int, int, int, int]]:
-        """Let time pass, and return what was stored of locks that have ended."""
+        """Let time pass, and return the stored states of locks that have ended."""
         self.now_ms += after_ms
         if self.machine.lock_end_ms is None or self.machine.lock_end_ms > self.now_ms:
             return []
@@ -110,7 +110,7 @@ class Window:
 
     @property
     def states(self) -> list[str]:
-        """What is in flight, as "first-last state count member"."""
+        """The records in flight, as "first-last state count member"."""
         return [shown(run) for batch in self.machine.batches for run in batch.runs]
 
     @property
@@ -120,7 +120,7 @@ class Window:
         return machine.start_offset, machine.end_offset, machine.next_fetch_offset()
 
     def check(self) -> None:
-        """What is true of every share partition."""
+        """Check the invariants of share partitions."""
         machine = self.machine
         done = 0
         before = -1

@@ -1,4 +1,4 @@
-"""What clients are told to push, and which pushes are taken: as Apache Kafka's ClientMetricsManager."""
+"""The subscriptions of clients, and the accepted pushes, as in Apache Kafka's ClientMetricsManager."""
 
 from __future__ import annotations
 

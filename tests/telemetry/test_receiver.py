@@ -1,4 +1,4 @@
-"""What becomes of the metrics that clients push."""
+"""The processing of metrics that clients push."""
 
 from __future__ import annotations
 

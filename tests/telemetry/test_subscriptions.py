@@ -1,4 +1,4 @@
-"""The configs of subscriptions, beside what Apache Kafka 4.3.0 answered to the same requests."""
+"""The configs of subscriptions, compared with the answers of Apache Kafka 4.3.0 to the same requests."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def dotted(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def producer(bootstrap: str, **settings: Any) -> Producer:
-    """A producer that sends at once."""
+    """A producer that sends immediately."""
     return Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -44,7 +44,7 @@ def producer(bootstrap: str, **settings: Any) -> Producer:
 
 
 def send(client: Producer, topic: str, value: bytes = b"v", timeout_s: float = 10.0) -> Message:
-    """Send a record and return what became of it. Errors: KafkaException."""
+    """Send a record and return its delivery. Errors: KafkaException."""
     delivered: list[Any] = []
     client.produce(
         topic, value, on_delivery=lambda error, message: delivered.append((error, message))
@@ -59,7 +59,7 @@ def send(client: Producer, topic: str, value: bytes = b"v", timeout_s: float = 1
 
 @contextmanager
 def consumer(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]:
-    """A consumer, closed at the end. A setting that is None is left to the client."""
+    """A consumer, closed at the end. A setting of None is left to the client."""
     given = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -82,7 +82,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]:
 
 
 def polling(client: Any, condition: Callable[[], T]) -> Callable[[], T]:
-    """A condition that is looked at after the client has polled, whatever it gets."""
+    """A condition that is checked after the client has polled, regardless of the result."""
 
     def look() -> T:
         client.poll(0.02)
@@ -92,7 +92,7 @@ def polling(client: Any, condition: Callable[[], T]) -> Callable[[], T]:
 
 
 def read(client: Consumer, count: int, timeout_s: float = 10.0) -> list[bytes | None]:
-    """The values of the next records. Errors: AssertionError if fewer come in time."""
+    """The values of the next records. Errors: AssertionError if fewer arrive in time."""
     values: list[bytes | None] = []
     waited = 0.0
     while len(values) < count and waited < timeout_s:
@@ -106,7 +106,7 @@ def read(client: Consumer, count: int, timeout_s: float = 10.0) -> list[bytes | 
 
 
 def set_quota(broker: Broker, client_id: str, rate: float) -> None:
-    """Bound what a client may produce, in bytes a second."""
+    """Limit a client's rate of producing, in bytes per second."""
     entry = AlterClientQuotasRequestEntryData(
         entity=[EntityData(entity_type="client-id", entity_name=client_id)],
         ops=[OpData(key="producer_byte_rate", value=rate, remove=False)],

@@ -1,4 +1,4 @@
-"""A broker in this process: what its helpers do, that brokers share nothing, and what is left when it stops."""
+"""A broker in this process: its helpers, the isolation of brokers, and a clean stop."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_nothing_is_left_of_a_broker() -> None:
     broker.stop()
     broker.stop()
     assert not folder.exists()
-    assert set(threading.enumerate()) <= before  # those of other tests may end meanwhile
+    assert set(threading.enumerate()) <= before  # those of other tests may end in the meantime
     if descriptors:
         assert len(os.listdir("/proc/self/fd")) < descriptors
 

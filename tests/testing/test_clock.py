@@ -1,4 +1,4 @@
-"""The clock: what passes with it, for stock clients, and what is refused."""
+"""The clock: timeouts that pass with it, for stock clients, and refusals."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_fetch_waits_in_the_brokers_time_on_request(broker: Broker) -> None:
         [fetch, *_] = recorder.requests("Fetch")
         assert fetch.replied_ms == fetch.at_ms + 50_000
         topic.produce("1")
-        assert read(client, 1) == [b"1"]  # a record ends the wait at once
+        assert read(client, 1) == [b"1"]  # a record ends the wait immediately
 
 
 def test_member_that_does_not_join_in_time_loses_its_place(broker: Broker) -> None:

@@ -1,6 +1,7 @@
-"""A week of retention, a transaction timeout of 15 minutes and the end of a session: what clients see of them is what they see of Apache Kafka 3.9.2.
+"""Retention, a transaction timeout and the end of a session look the same to clients as with Apache Kafka 3.9.2.
 
-On kwire the clock is advanced, and each of them takes less than a second. Kafka has the same with its settings scaled down to seconds.
+A week of retention, a transaction timeout of 15 minutes: on kwire the clock is advanced, and each of them takes less
+than a second. Kafka has the same with its settings scaled down to seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SCALED = {
     "log.initial.task.delay.ms": "300",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
 }
-#: A consumer that says what happens to it. SIGSTOP makes it miss its heartbeats.
+#: A consumer that reports its events. SIGSTOP makes it miss its heartbeats.
 MEMBER = """
 import sys
 from confluent_kafka import Consumer
@@ -154,7 +155,7 @@ def test_week_of_retention(kwire: Side, kafka: Side) -> None:
 
 
 def left_to(side: Side, count: int) -> list[bytes | None] | None:
-    """The records, if there are no more than so many."""
+    """The records, if there are no more than this many."""
     left = side.left("news")
     return left if len(left) <= count else None
 

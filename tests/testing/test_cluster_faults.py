@@ -1,4 +1,4 @@
-"""Failures of a cluster that a test makes on purpose, and its time: what stock clients see of them."""
+"""Deliberate failures of a cluster, and its time, from the view of stock clients."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_follower_that_is_kept_waiting_leaves_the_replicas_in_sync_in_time(
     rule = cluster.fault("Fetch", topic=topic, from_broker=follower, delay="2min")
     cluster.wait_for(lambda: rule.hits, message="no fetch of the follower")
     send(producer(cluster.bootstrap_servers, acks=1), topic)
-    cluster.clock.advance("50s")  # replica.lag.time.max.ms is 30 s, looked at twice in that time
+    cluster.clock.advance("50s")  # replica.lag.time.max.ms is 30 s, checked twice in that time
     cluster.wait_for(lambda: follower not in cluster.in_sync(topic))
     with pytest.raises(KafkaException) as refused:
         send(client, topic)

@@ -1,4 +1,4 @@
-"""The control port: its verbs as HTTP requests, who may ask, and what is said of requests that make no sense."""
+"""The control port: its verbs as HTTP requests, permissions, and the messages about invalid requests."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def asked(futures: Any) -> Any:
 
 SETTING = ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
 
-# What the admin client is asked to do, for each API that answers it.
+# The admin client's calls, for each API that answers them.
 CALLS: dict[str, Callable[[AdminClient], Any]] = {
     "CreateTopics": lambda admin: admin.create_topics([NewTopic("new", 1, 1)]),
     "DeleteTopics": lambda admin: admin.delete_topics(["orders"]),
@@ -81,7 +81,7 @@ ERRORS = {
     "DeleteGroups": "NON_EMPTY_GROUP",
     "OffsetCommit": "OFFSET_METADATA_TOO_LARGE",
 }
-#: What more the rule says, so that the rows of the request are looked at too.
+#: Additional fields of the rule, so that the rows of the request are also checked.
 ROWS: dict[str, dict[str, Any]] = {
     "DeleteTopics": {"topic": "orders"},
     "CreatePartitions": {"topic": "orders"},

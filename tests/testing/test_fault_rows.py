@@ -14,7 +14,7 @@ from kwire.testing import Broker
 
 from ..support.wire_client import WireClient
 
-#: What the requests name: partitions by topic.
+#: The partitions in the requests, by topic.
 ASKED = {"orders": (0, 1), "payments": (1,)}
 ERROR = 29  # TOPIC_AUTHORIZATION_FAILED
 KEYS = {

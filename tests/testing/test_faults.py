@@ -1,4 +1,4 @@
-"""Faults: what a stock client sees of each, what rules match, and what is refused."""
+"""Faults: the effect of each on a stock client, the requests that rules match, and refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_retriable_error_of_the_second_request_is_retried_by_the_client(broker: 
     with broker.fault("Produce", nth=2, error="NOT_LEADER_OR_FOLLOWER", after_apply=True) as fault:
         for value in (b"1", b"2", b"3"):
             send(client, topic, value)
-    # Without idempotence, the retry of what was applied is a duplicate.
+    # Without idempotence, the retry of an applied request is a duplicate.
     assert [record.value for record in topic.consume()] == [b"1", b"2", b"2", b"3"]
     assert (fault.matched, fault.hits) == (4, 1)
 

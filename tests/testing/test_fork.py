@@ -21,7 +21,7 @@ from .clients import consumer, producer, read, send
 
 
 def values(broker: Broker, topic: str, **options: Any) -> list[bytes | None]:
-    """What a broker has in a topic."""
+    """A broker's values in a topic."""
     return [record.value for record in broker.consume(topic, **options)]
 
 
@@ -246,7 +246,7 @@ def test_another_broker_goes_on_with_a_directory(tmp_path: Path) -> None:
 
 
 def contents(directory: Path) -> dict[str, tuple[str, int]]:
-    """What a directory holds, and when it was written."""
+    """The content of a directory, and the times of its files."""
     return {
         str(path.relative_to(directory)): (
             hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",

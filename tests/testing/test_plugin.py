@@ -1,4 +1,4 @@
-"""The pytest plugin in runs of its own: the examples of docs/testing.md, reports, parallel runs, other clusters."""
+"""The pytest plugin in separate runs: the examples of docs/testing.md, reports, parallel runs, other clusters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_examples_of_the_page_pass_in_parallel_and_print_nothing(tmp_path: Path)
     )
     ran = run(tmp_path, "-n", "2")
     assert f"{count + 1} passed" in ran.stdout, ran.stdout + ran.stderr
-    # Besides dots and the last line, only xdist says something, and librdkafka (%3|...), whose producers outlive their brokers.
+    # Besides dots and the last line, there is only output of xdist, and of librdkafka (%3|...), whose producers outlive
+    # their brokers.
     said = [line for line in ran.stdout.splitlines() if line and "bringing up nodes" not in line]
     errors = [line for line in ran.stderr.splitlines() if not line.startswith("%")]
     assert len(said) == 2 and not errors, ran.stdout + ran.stderr

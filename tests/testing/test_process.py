@@ -1,4 +1,4 @@
-"""A broker in a process of its own, and what is left of all brokers when the test's process is killed."""
+"""A broker in a separate process, and no remains of brokers when the test's process is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder: what clients ask and are answered, as JSON, without secrets, and at no cost while it is off."""
+"""The recorder: requests and answers of clients, as JSON, without secrets, and at no cost while it is off."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from .clients import consumer, producer, read, send
 
 
 def shop(broker: Broker) -> Recorder:
-    """Record what clients of a shop do: idempotent and transactional producers, and a group."""
+    """Record the clients of a shop: idempotent and transactional producers, and a group."""
     with broker.record() as recorder:
         client = producer(broker.bootstrap_servers, enable_idempotence=True)
         for number in range(3):
@@ -45,7 +45,7 @@ def prepared() -> Broker:
 
 
 def without_timing(differences: list[Difference]) -> list[Difference]:
-    """Leave out what depends on when a Fetch comes: how much there is by then, and in which session."""
+    """Remove differences that depend on the time of a Fetch: the available records, and the session."""
     return [each for each in differences if each.exchange.api != "Fetch"]
 
 
@@ -97,7 +97,7 @@ def test_differences_name_the_request_the_field_and_both_values(
         with broker.record() as recorder:
             send(producer(broker.bootstrap_servers), "orders", b"1")
         with other.fault("Produce", error="MESSAGE_TOO_LARGE") as fault:
-            fault.matched = 1  # the replay comes as the same client
+            fault.matched = 1  # the replay has the same client id
             found = recorder.replay(other.bootstrap_servers)
         [produce] = [each for each in recorder.exchanges if each.api == "Produce"]
         number = recorder.exchanges.index(produce) + 1

@@ -19,7 +19,7 @@ from tests.support.cpu_time import cpu_time
 
 from .clients import consumer, producer, read, send
 
-#: With what JAAS, properties files and base64 may stumble over.
+#: With characters that are difficult for JAAS, properties files and base64.
 PASSWORD = 'ge"he\\im=é+#'
 
 

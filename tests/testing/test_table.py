@@ -63,7 +63,7 @@ CLOCK = {
     "advance(keep_members)": "test_clock:members_are_kept_through_a_day",
     "jump": "test_clock:jump_sets_the_wall_clock_and_ends_no_session",
 }
-#: What the time drives; see docs/testing.md.
+#: Processes that the clock drives; see docs/testing.md.
 DRIVEN = {
     "sessions": "test_clock_against_kafka:session_that_ends",
     "rebalances": "test_clock:member_that_does_not_join_in_time_loses_its_place",

@@ -1,7 +1,7 @@
-"""Makes messages out of bytes: any bytes give a message that its version can carry.
+"""Makes messages from bytes: any bytes result in a message that its version can carry.
 
-The bytes choose lengths and values, so Hypothesis shrinks messages by shrinking bytes, and a seeded
-random generator serves as well. When they run out, what is left gets the smallest values.
+The bytes choose lengths and values, so Hypothesis shrinks messages by shrinking bytes, and a seeded random generator
+also works. When they run out, the remaining fields get the smallest values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Entropy:
 
 
 def message_from(cls: type, version: int, data: bytes) -> Any:
-    """Make a message of which every field that is not of the version is default."""
+    """Make a message in which every field that its version does not have is default."""
     return _struct(cls, version, schema_of(cls), Entropy(data))
 
 

@@ -26,7 +26,7 @@ from tests.support.forms import form
 
 
 class StoredSlice:
-    """Stands for bytes in a file."""
+    """A replacement for bytes in a file."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -23,7 +23,7 @@ FETCH, METADATA = 17, 12
 
 
 def deliver(client: ClientConnection, data: bytes, piece: int = 1 << 30) -> list[object]:
-    """Hand bytes to a client, so many at once, and return the messages that come of them."""
+    """Pass bytes to a client, in pieces of this size, and return the resulting messages."""
     view, messages = memoryview(data), []
     while view:
         buffer = client.get_buffer()
@@ -57,7 +57,7 @@ def test_responses_come_out_whole_and_lasting_however_they_are_cut(
     ids = [client.request(FetchRequest(topics=[]), FETCH) for _ in sizes]
     data = b"".join(map(reply, ids, sizes))
     messages = deliver(client, data, max(piece, sum(sizes) // 300))
-    # Looked at when all has arrived: none lies in memory that a later one was received into.
+    # Checked after everything has arrived: none is in memory into which a later one was received.
     assert messages == [fetched(size) for size in sizes]
     assert client.pending == 0
 

@@ -1,6 +1,6 @@
-"""Damaged requests, read by kwire and by Apache Kafka 3.9.2's own classes: who refuses which?
+"""Damaged requests, read by kwire and by Apache Kafka 3.9.2's own classes: both must refuse the same ones.
 
-What cannot be read closes the connection, so that a client sees the difference.
+An unreadable request closes the connection, so a client sees the difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The declarations say what Apache Kafka's own definitions say, version by version."""
+"""The declarations agree with Apache Kafka's own definitions, version by version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.catalogue import all_messages, variants
 
 ZERO = {"bool": False, "string": "", "float64": 0.0, "bytes": b"", "records": b""}
 
-#: Where the definition says null but Kafka's generated class has an empty list.
+#: Fields whose definition says null but for which Kafka's generated class has an empty list.
 EMPTY_NOT_NULL = {
     "ConsumerGroupCurrentMemberAssignmentValue AssignmentEpochs",
     "StreamsGroupCurrentMemberAssignmentValue AssignmentEpochs",
@@ -40,7 +40,7 @@ class Definition:
         self.common = {each["name"]: each["fields"] for each in source.get("commonStructs", [])}
 
     def layout(self, version: int, fields: list[dict[str, Any]] | None = None) -> list[Any]:
-        """What the fields are in a version, in order, as comparable rows."""
+        """The fields in a version, in order, as comparable rows."""
         return [
             self.row(field, version)
             for field in (self.fields if fields is None else fields)
@@ -70,7 +70,7 @@ class Definition:
                 return []
             return field.get("default", [])
         if inner is not None:
-            # kwire: a tagged struct that is not sent is None, instead of one made of defaults.
+            # kwire: a tagged struct that is not sent is None, instead of a struct of defaults.
             if tagged and "nullableVersions" in field:
                 return "struct"  # null is sent; recorded from Apache Kafka 4.3.0
             return None if tagged or "default" in field else "struct"

@@ -1,4 +1,4 @@
-"""Error codes and what the exceptions say."""
+"""Error codes and the texts of exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzz target itself: it must read honest messages, and let findings through."""
+"""The fuzz target itself: it must read valid messages, and report findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers: which version goes with what, and reading them fast and slow."""
+"""Headers: their version for each message, and the fast and slow ways of reading them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that no honest peer sends: one typed error that says where, and no memory wasted."""
+"""Bytes that no honest peer sends: one typed error with a position, and no memory wasted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .entropy import message_from
 
 CLASSES = sorted(all_messages().values(), key=lambda cls: cls.__name__)
 
-#: What is put over or between honest bytes: lengths, counts and varints at their limits.
+#: Bytes that are written over or between honest ones: lengths, counts and varints at their limits.
 SPLICES = [
     b"\xff\xff\xff\xff",
     b"\x7f\xff\xff\xff",
@@ -121,7 +121,7 @@ def in_steps(cls: type, data: bytes, version: int) -> object:
 
 
 def check_damaged(cls: type, version: int, data: bytes) -> None:
-    """Compiled and interpreted agree on damaged bytes, and errors say what they must."""
+    """Compiled and interpreted codecs agree on damaged bytes, and errors have the required content."""
     compiled = outcome(decode, cls, data, version)
     assert compiled == outcome(interpreter.decode, cls, data, version)
     assert outcome(decode, cls, memoryview(data), version) == compiled  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def check_damaged(cls: type, version: int, data: bytes) -> None:
         outcome(leniently, cls, padded, version),
         outcome(in_steps, cls, padded, version),
     )
-    # What is wrong is looked for among the first fields only.
+    # The error is searched only among the first fields.
     assert steps == lenient or (type(steps) is type(lenient) is tuple and steps[0] is WireError)
     try:
         decode(cls, data, version)

@@ -1,4 +1,4 @@
-"""Messages that the native module decodes, beside pure Python."""
+"""Messages that the native module decodes, compared with pure Python."""
 
 from __future__ import annotations
 

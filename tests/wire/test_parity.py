@@ -72,7 +72,7 @@ def test_many_messages_of_every_version_come_back(cls: type) -> None:
 
 
 def check_steps(cls: type, version: int, entropy: bytes) -> None:
-    """In steps and in one go, the same comes out."""
+    """In steps and in one go, the result is the same."""
     message = message_from(cls, version, entropy)
     data = encode(message, version)
     assert b"".join(exhaust(encode_steps(message, version))) == data

@@ -1,4 +1,4 @@
-"""What kwire offers by name, and what importing it costs."""
+"""The names that kwire exports, and the cost of importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests in Kafka's protocol, for cases in which a client library must not decide what is sent."""
+"""Requests in Kafka's protocol, for cases in which a client library must not choose the requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kwire.errors import ErrorCode
 from ...support.wire_client import WireClient
 from .content import wait_until
 
-#: Answers that mean "ask again": a coordinator or leader has just come up.
+#: Answers that mean "try again": a coordinator or leader has just started.
 ASK_AGAIN = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -77,7 +77,7 @@ def describe_transaction(address: str, name: str) -> dict[str, Any]:
 
 
 def committed_offsets(address: str, group: str) -> dict[tuple[str, int], tuple[int, str]]:
-    """What a group has committed, and the text beside it."""
+    """A group's committed offsets, with their metadata."""
     answer = ask(address, ApiKey.OFFSET_FETCH, 7, {"group_id": group, "topics": None})
     return {
         (topic["name"], row["partition_index"]): (row["committed_offset"], row["metadata"])

@@ -1,4 +1,4 @@
-"""What is asked of Apache Kafka's tools here is asked of 3.9.2."""
+"""Apache Kafka's tools in this folder are those of 3.9.2."""
 
 from __future__ import annotations
 

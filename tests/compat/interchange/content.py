@@ -1,7 +1,7 @@
-"""What is written to a data directory before it is moved, and what must be found after each move.
+"""The content that is written to a data directory before it is moved, and that must be found after each move.
 
-A round is what one broker writes; the records can be identified by their values. Every kind of
-log that a move can harm has a topic of its own:
+One broker writes one round; the records can be identified by their values. Every kind of log
+that a move can harm has its own topic:
 
     codecs                     one partition a codec, many segments
     old-0, old-1               magic 0 and 1, one partition a codec (zstd came later)
@@ -10,7 +10,7 @@ log that a move can harm has a topic of its own:
                                repeated keys, and tombstones
     deleted                    its beginning is removed by DeleteRecords
     transactions               partitions 0, 1: committed and aborted; 2, 3: left open
-    made-N                     made in round N, changed at once, deleted in the next round
+    made-N                     made in round N, changed immediately, deleted in the next round
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KEYS = 40
 PER_ROUND = 45
 """Records of each partition of the topics that keep all."""
 
-#: Both kinds of broker. Nothing is compacted but when a test says so (no log is dirtier than 1).
+#: For both kinds of broker. Compaction runs only when a test requests it (no log is dirtier than 1).
 SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.dedupe.buffer.size": "4194304",
@@ -115,7 +115,7 @@ def forget_old_formats(address: str) -> None:
 
 
 def create_topics(address: str, segment_bytes: str = "segment.bytes") -> None:
-    """The other topics. Shape: `segment_bytes` is what a broker calls the config that allows small segments."""
+    """The other topics. Shape: `segment_bytes` is the broker's name of the config that allows small segments."""
     small = {segment_bytes: "8000", "index.interval.bytes": "200"}
     compact = {"cleanup.policy": "compact", "delete.retention.ms": "100", segment_bytes: "4000"}
     topics = [
@@ -228,7 +228,7 @@ def ends_of(address: str) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def producer_of(address: str, codec: str = "none", **settings: object) -> Producer:
-    """A producer that sends small batches and is told when one is lost."""
+    """A producer that sends small batches and reports lost ones."""
     return Producer(
         {
             "bootstrap.servers": address,
@@ -270,7 +270,7 @@ class Senders:
 
 
 class Content:
-    """Everything written so far: the model with which readers are compared."""
+    """Everything written so far: the model for comparison with readers."""
 
     def __init__(self, seed: int) -> None:
         self.chooser = random.Random(seed)
@@ -395,7 +395,7 @@ class Content:
     # -- checking ------------------------------------------------------------------------------
 
     def check(self, rows: Rows, committed: Rows) -> None:
-        """Compare with what readers of both isolation levels got."""
+        """Compare with the records of readers with both isolation levels."""
         for place, values in self.plain.items():
             found = [row.value for row in rows[place]]
             assert found == values[len(values) - len(found) :], place

@@ -1,4 +1,4 @@
-"""What Apache Kafka's kafka-dump-log reports about the files in a data directory."""
+"""The reports of Apache Kafka's kafka-dump-log about the files in a data directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAPS = "Non-consecutive offsets in "
 
 
 Written = dict[Path, tuple[int, int, int]]
-"""What tells that a file is the same, wherever it was moved: its inode, age and size."""
+"""The identity of a file that does not change when it is moved: its inode, age and size."""
 
 
 def written(data: Path) -> Written:
@@ -28,11 +28,11 @@ def written(data: Path) -> Written:
 
 
 def faults(tools: ToolServer, data: Path, before: Written) -> list[str]:
-    """Every line of complaint about files that the last broker wrote.
+    """Every complaint about files that the last broker wrote.
 
-    A file that is as it was before is not looked at, even if the directory of its deleted partition has
-    another name now: a broker that was killed left its indexes as they happened to be, and the next one
-    rebuilds them in memory. Apache Kafka's cleaner writes index entries of which its own tool says "Mismatches in".
+    Unchanged files are skipped, even if the directory of a deleted partition has been renamed: a killed broker leaves
+    its indexes unfinished, and the next one rebuilds them in memory. Apache Kafka's cleaner writes index entries that
+    its own tool reports as "Mismatches in".
     """
     same = set(before.values())
     files = sorted(path for path, state in written(data).items() if state not in same)

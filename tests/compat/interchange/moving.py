@@ -15,7 +15,7 @@ KAFKA = "Apache Kafka"
 KWIRE = "kwire"
 EMBEDDED = "kwire with its embedded store"
 
-#: What Apache Kafka's broker says about logs at WARN and above comes from these.
+#: Apache Kafka's broker logs messages about logs at WARN and above under these names.
 LOG_LOGGERS = re.compile(
     r"\((kafka\.log\.|kafka\.utils\.CoreUtils|org\.apache\.kafka\.storage\.|"
     r"kafka\.coordinator\.|org\.apache\.kafka\.coordinator\.|kafka\.server\.checkpoints|"
@@ -24,7 +24,7 @@ LOG_LOGGERS = re.compile(
 
 
 class Home:
-    """The directory, and the one broker that serves it now."""
+    """The directory, and the broker that serves it now."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class Home:
             assert done.returncode == 0, done.stderr
 
     def leave(self, *, killed: bool) -> str:
-        """End the broker; returns what it wrote to its log."""
+        """Stop the broker; returns its log."""
         broker = self.broker
         assert broker is not None
         self.broker = None
@@ -103,8 +103,8 @@ class Home:
         self.zookeeper.stop()
 
 
-#: What kwire says at WARNING after a kill: that it recovers, that nothing had to be cut off, and
-#: that the session of the broker killed has some seconds to live.
+#: kwire's warnings after a kill: that it recovers, that nothing was truncated, and that the killed broker's session
+#: still lasts some seconds.
 RECOVERY = re.compile(
     r"was not closed cleanly|recovery read \d+ bytes and truncated 0$|is registered by session 0x"
 )

@@ -1,4 +1,4 @@
-"""What is done in one broker's time with a data directory, and what the next broker must find there."""
+"""The actions during one broker's use of a data directory, and the expectations of the next broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .travellers import OpenTransaction, StandingMember, read_some_and_commit
 
 
 class Stay:
-    """What one broker does with the directory, and what it must find."""
+    """One broker's actions on the directory, and its expectations."""
 
     def __init__(self, home: Home, content: Content) -> None:
         self.home = home
@@ -128,9 +128,9 @@ class Stay:
             self.identities[identity] = (home.data / identity).read_text()
 
     def leave(self, *, killed: bool) -> str:
-        """End the broker, and note its leader epochs; returns what it wrote to its log.
+        """Stop the broker, and record its leader epochs; returns its log.
 
-        A kwire broker writes new ones when it stops: one that is killed leaves them in the batches.
+        A kwire broker writes new ones when it stops: a killed broker leaves them in the batches.
         """
         said = self.home.leave(killed=killed)
         self.epochs = {}
@@ -149,6 +149,6 @@ class Stay:
 
 
 def last_values(rows: list) -> dict[bytes, bytes | None]:  # type: ignore[type-arg]
-    """The last value of each key in a log; group metadata changes with members and is left out."""
+    """The last value of each key in a log; group metadata changes with members and is omitted."""
     table = {row.key: row.value for row in rows}
     return {key: value for key, value in table.items() if key[:2] != b"\0\2"}

@@ -95,7 +95,7 @@ class KraftHome(Home):
         self.broker.start()
 
     def leave(self, *, killed: bool) -> str:
-        """End the broker; returns what it wrote to its log."""
+        """Stop the broker; returns its log."""
         broker, self.broker = self.broker, None
         assert broker is not None
         if killed:
@@ -105,7 +105,7 @@ class KraftHome(Home):
         return broker.log_path.read_text(errors="replace")
 
     def copy(self) -> None:
-        """Go on with a copy of the directory; the original is not touched any more."""
+        """Continue with a copy of the directory; the original is no longer touched."""
         copy = self.directory / "copy"
         copy.mkdir()
         shutil.copytree(self.data, copy / "data")
@@ -118,7 +118,7 @@ class KraftHome(Home):
 
 
 def import_from(data: Path, *options: str, code: int = 0) -> str:
-    """Run `kwire coordination import --from-kraft`; returns what it said."""
+    """Run `kwire coordination import --from-kraft`; returns its output."""
     command = [sys.executable, "-m", "server", "coordination", "import", "--from-kraft", str(data)]
     done = subprocess.run(
         [*command, *options],
@@ -195,7 +195,7 @@ def quota(entity: dict[str, str | None], key: str, value: float) -> dict[str, An
 
 
 def configured(address: str, configs: Configs = CONFIGS) -> dict[str, Any]:
-    """What `configure` has set, as the broker describes it."""
+    """The configs that `configure` has set, as the broker describes them."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     every = AclBindingFilter(
         ResourceType.ANY,
@@ -254,10 +254,10 @@ def members() -> Iterator[ExitStack]:
 def test_copy_of_a_4_3_directory_is_served_whole(
     stay: Stay, killed: bool, members: ExitStack
 ) -> None:
-    """Records, offsets, epochs, ids, transactions, groups, ACLs, users and quotas; the original stays as it is.
+    """Records, offsets, epochs, ids, transactions, groups, ACLs, users and quotas; the original stays unchanged.
 
     Members of both kinds of groups stay connected and notice nothing: epochs and assignments are the same, also when
-    Apache Kafka 4.3.0 goes on with the copy afterwards.
+    Apache Kafka 4.3.0 continues with the copy afterwards.
     """
     home = stay.home
     assert isinstance(home, KraftHome)
@@ -300,7 +300,7 @@ def test_copy_of_a_4_3_directory_is_served_whole(
 
 
 def test_copy_of_a_3_9_directory_is_served_whole(stay: Stay) -> None:
-    """As above, but for groups of KIP-848, which 3.9.2 has only if it is told."""
+    """As above, but for groups of KIP-848, which 3.9.2 supports only if they are enabled."""
     home = stay.home
     assert isinstance(home, KraftHome)
     home.start(KAFKA_39)

@@ -1,4 +1,6 @@
-"""A directory with a share group goes from Apache Kafka 4.3.0 to kwire and back; both are killed while records are locked."""
+"""A directory with a share group moves from Apache Kafka 4.3.0 to kwire and back; both are killed while records are
+locked.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,12 @@ LONG = {
 FROM_THE_BEGINNING = ((GROUP, NAME, "share.auto.offset.reset", "earliest"),)
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
-#: What becomes of a record that was delivered so often; None: it stays locked.
+#: The acknowledgement for a record with its delivery count; None: it stays locked.
 Decide = Callable[[Acquired], int | None]
 
 
 class Stored(NamedTuple):
-    """What the share coordinator has of a partition; state and delivery count by offset, from the start offset on."""
+    """The share coordinator's state of a partition; state and delivery count by offset, from the start offset on."""
 
     start_offset: int
     state_epoch: int
@@ -61,7 +63,7 @@ def stored(address: str, topic_id: bytes) -> list[Stored]:
             return dict(answer["results"][0]["partitions"][0])
 
         summed = row(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 1, -1)
-        read = row(ApiKey.READ_SHARE_GROUP_STATE, 0, summed["leader_epoch"])  # nobody is fenced
+        read = row(ApiKey.READ_SHARE_GROUP_STATE, 0, summed["leader_epoch"])  # no one is fenced
         assert summed["start_offset"] == read["start_offset"]
         states = {
             offset: (batch["delivery_state"], batch["delivery_count"])
@@ -105,7 +107,7 @@ class Sharing:
         self.written += BATCHES * RECORDS
 
     def consume(self, decide: Decide) -> dict[tuple[int, int], list[int]]:
-        """Deal with records until nothing more comes; return the counts of the deliveries of each."""
+        """Acknowledge records until no more arrive; return the delivery counts of each."""
         counts: dict[tuple[int, int], list[int]] = defaultdict(list)
         member, quiet = self.member, 0
 
@@ -131,7 +133,7 @@ class Sharing:
                 if types:
                     assert set(member.acknowledge(node, types).values()) == {0}
             except Unanswered:
-                assert not counts  # the broker has just come up
+                assert not counts  # the broker has just started
                 return False
             quiet = quiet + 1 if not got else 0
             return quiet >= 3
@@ -142,7 +144,7 @@ class Sharing:
         return dict(counts)
 
     def _check_states(self, counts: dict[tuple[int, int], list[int]]) -> None:
-        """What is stored is what the member has said."""
+        """The stored state matches the member's acknowledgements."""
         for number, found in enumerate(self.last):
             for offset in range(self.written):
                 kind = self.settled.get((number, offset))
@@ -157,7 +159,7 @@ class Sharing:
             assert found.complete == settled
 
     def expected(self) -> dict[tuple[int, int], int]:
-        """What is to come, and the number of the delivery: one more than stored; locks are forgotten by a kill."""
+        """The expected records, with the number of their delivery: one more than stored, since a kill drops locks."""
         return {
             (number, offset): found.states.get(offset, (AVAILABLE, 0))[1] + 1
             for number, found in enumerate(self.last)
@@ -166,13 +168,13 @@ class Sharing:
         }
 
     def arrive(self, group: dict[str, Any]) -> None:
-        """All is as it was left, before anybody has fetched anything."""
+        """Everything is unchanged before the first fetch."""
         assert described(self.home.address) == group
         assert stored(self.home.address, self.member.topic_id) == self.last
 
 
 def first_round(record: Acquired) -> int | None:
-    """All kinds, in patterns that differ by partition; released ones come three times, and stay locked then."""
+    """All kinds, in patterns that differ by partition; released ones are delivered three times, and then stay locked."""
     kind = (record.offset * 7 + record.partition) % 6
     if kind == 2:
         return RELEASE if record.count < 3 else None
@@ -180,7 +182,7 @@ def first_round(record: Acquired) -> int | None:
 
 
 def second_round(record: Acquired) -> int | None:
-    """Half of what is left is settled."""
+    """Half of the remaining records are settled."""
     if record.offset % 4 == 1:
         return RELEASE if record.count < 4 else None
     return (ACCEPT, None, None, REJECT)[record.offset % 4]
@@ -197,7 +199,7 @@ def home(tmp_path: Path) -> Iterator[KraftHome]:
 def test_share_group_goes_to_kwire_and_back(home: KraftHome) -> None:
     """Start offsets, states, delivery counts, gaps of locked records, members and epochs are equal after each move.
 
-    Nothing that was settled comes again, and all else does, with the delivery count that follows.
+    Settled records are not delivered again, and all others are, with the next delivery count.
     """
     with ExitStack() as stack:
         home.start(KAFKA, **LONG)

@@ -15,10 +15,10 @@ from .content import DEADLINE_S, wait_until
 
 
 class OpenTransaction:
-    """A transaction that is begun under one broker and ended under another by the same producer.
+    """A transaction that begins under one broker and ends under another by the same producer.
 
-    It wrote to a partition and holds an offset of a group. The requests are made one by one here:
-    the id and epoch of the producer are those it was given before the move.
+    It has written to a partition and includes an offset of a group. The requests are made one by one here: the id and
+    epoch of the producer are those from before the move.
     """
 
     def __init__(self, address: str, name: str, partition: int) -> None:
@@ -117,7 +117,7 @@ class StandingMember:
                 "fetch.wait.max.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
-                # In the other protocol it is for the group to say.
+                # In the other protocol, the group determines it.
                 **({"session.timeout.ms": 120_000} if protocol == "classic" else {}),
                 "group.protocol": protocol,
             }

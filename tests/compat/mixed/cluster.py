@@ -27,7 +27,7 @@ LOG_LEVEL = os.environ.get("KWIRE_LOG_LEVEL", "INFO")
 KAFKA = "Apache Kafka"
 KWIRE = "kwire"
 
-#: One set of settings for both: three replicas of everything, two of which must have a record.
+#: One set of settings for both: three replicas of everything, with two in sync required.
 SETTINGS: Mapping[str, str] = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -41,19 +41,20 @@ SETTINGS: Mapping[str, str] = {
     "controlled.shutdown.enable": "true",
     "controlled.shutdown.retry.backoff.ms": "500",
     "auto.create.topics.enable": "false",
-    # Leaders move when a test says so, since with each move markers may be written again.
+    # Leaders move only when a test requests it, because each move may write markers again.
     "auto.leader.rebalance.enable": "false",
 }
 
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 
-#: A machine that stalls for seconds makes Apache Kafka warn of what is slow; make test-long has a machine to itself.
+#: On a machine that stalls for seconds, Apache Kafka warns about slow operations; make test-long has a machine to
+#: itself.
 LEVELS = "WARN|ERROR|FATAL" if LONG else "ERROR|FATAL"
 
-#: What Apache Kafka says at these levels is for us to look at, but for what three Apache Kafka brokers say of each
-#: other, too, when one of them goes or comes: a follower hears of a new leader after that leader, and of a new
-#: topic after it; the new leader's high watermark is behind its followers'; a controller that takes over marks what
-#: the dead one led as leaderless before it elects.
+#: Apache Kafka's messages at these levels have to be examined, except those that three Apache Kafka brokers also log
+#: about each other when one of them stops or starts. A follower learns of a new leader after that leader, and of a new
+#: topic after its leader; the new leader's high watermark is behind its followers'; a controller that takes over marks
+#: the dead one's partitions as leaderless before it elects.
 EXPECTED = re.compile(
     r"Connection to node|could not be established|Broker may not be available"
     r"|Client session timed out|Session 0x\w+ for server|SASL configuration failed"
@@ -65,7 +66,7 @@ EXPECTED = re.compile(
     r"|Controller \d+ (epoch \d+ )?fails to send (a )?request"
     r"|Received UNKNOWN_TOPIC_ID from the leader .* may be returned transiently"
     r"|failed to write an epoch fence transition for producer \S+ .* NOT_COORDINATOR"
-    r"|Error processing append operation"  # OutOfOrderSequenceException, of what was in flight
+    r"|Error processing append operation"  # OutOfOrderSequenceException, of batches in flight
     r"|Non-monotonic update of high watermark|AddPartitionsToTxnRequest failed for node \d+ with a network"
 )
 
@@ -159,14 +160,14 @@ class Seat:
             client.close()
 
     def stop(self) -> None:
-        """Stop as an operator does: what it leads is moved away first."""
+        """Stop like an operator: leaderships are moved away first."""
         if self.broker is not None:
             status = self.broker.stop()
             assert status in (0, 143), f"broker {self.id} ended with {status}"
             self.broker = None
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL)."""
+        """End the process immediately (SIGKILL)."""
         if self.broker is not None:
             self.broker.kill()
             self.broker = None

@@ -17,7 +17,7 @@ Steps = Callable[["Operator"], None]
 
 
 class Operator(Nemesis):
-    """Goes through steps instead of killing at random; checks the clients meanwhile."""
+    """Carries out steps instead of killing at random, and checks the clients in the meantime."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Operator(Nemesis):
         self.plan.say(f"{time.monotonic() - self._began:6.1f} s: {text}")
 
     def until(self, true: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
-        """Wait for something, checking the clients meanwhile."""
+        """Wait for a condition, and check the clients in the meantime."""
         deadline = time.monotonic() + timeout_s
         while not true():
             assert time.monotonic() < deadline, f"not in time: {what}"

@@ -1,4 +1,4 @@
-"""ACLs in a cluster of Apache Kafka and kwire: whoever is told of them, both apply them."""
+"""ACLs in a cluster of Apache Kafka and kwire: both apply them, whichever broker gets the request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ANYTHING = AclBindingFilter(
 
 
 def acl(name: str, kind: ResourcePatternType, permission: AclPermissionType) -> AclBinding:
-    """Everybody's writing to a topic."""
+    """Write access of all users to a topic."""
     return AclBinding(ResourceType.TOPIC, name, kind, "User:*", "*", AclOperation.WRITE, permission)
 
 

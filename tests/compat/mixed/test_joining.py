@@ -37,7 +37,7 @@ def produce(bootstrap: str, topic: str, values: range) -> None:
 
 
 def read(bootstrap: str, topic: str, group: str, count: int) -> list[int]:
-    """What a member of a group gets."""
+    """The records that a member of a group receives."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER, SET, DELETE = 4, 0, 1
 
-#: Topic, partition -> the log directory that has the replica, and the one that it is copied to.
+#: Topic, partition -> the log directory with the replica, and the one to which it is being copied.
 Places = dict[tuple[str, int], tuple[str, str | None]]
 
 
@@ -80,7 +80,9 @@ def limit(seat: Seat, rate: int | None) -> None:
 
 @pytest.mark.timeout(1200)
 def test_replicas_of_leaders_and_followers_are_moved_and_nothing_is_lost(tmp_path: Path) -> None:
-    """All replicas of each broker, those of groups and transactions too; a kwire broker is killed meanwhile."""
+    """All replicas of each broker, including those of groups and transactions; a kwire broker is killed during the
+    moves.
+    """
     moved = {KAFKA: 0, KWIRE: 0}
 
     def arrive(operator: Operator, seat: Seat, wanted: dict[tuple[str, int], str]) -> None:

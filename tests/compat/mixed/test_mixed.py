@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 
-#: librdkafka tells its user when the coordinator moves while it asks for committed offsets, which it does not repeat
-#: (github.com/confluentinc/librdkafka/issues/5586). All brokers answer this way.
+#: librdkafka reports an error when the coordinator moves during its request for committed offsets, which it does not
+#: repeat (github.com/confluentinc/librdkafka/issues/5586). All brokers answer this way.
 LIBRDKAFKA_5586 = "Failed to fetch committed offsets for 0 partition(s)"
 
 
 def plan(directory: Path) -> Plan:
-    """The load: three replicas, two of which must have a record."""
+    """The load: three replicas, with two in sync required."""
     return Plan(
         kills=0,
         seed=int(os.environ.get("KWIRE_SEED", random.randrange(1 << 32))),
@@ -44,7 +44,7 @@ def check(outcome: Outcome, cluster: MixedCluster) -> None:
     assert not cluster.complaints(), "\n".join(cluster.complaints())
 
 
-#: A cluster in which Apache Kafka is in the majority is passed through by the rolling replacement below, too.
+#: The rolling replacement below also passes through a cluster with a majority of Apache Kafka brokers.
 MIXES = {"one-kafka-two-kwire": (KAFKA, KWIRE, KWIRE)}
 if LONG:
     MIXES["two-kafka-one-kwire"] = (KAFKA, KAFKA, KWIRE)
@@ -73,7 +73,7 @@ def test_each_kind_of_broker_is_controller_and_is_killed_and_nothing_is_lost(
 def test_rolling_replacement_of_apache_kafka_by_kwire_and_back_is_not_seen_by_clients(
     tmp_path: Path,
 ) -> None:
-    # Nobody is killed here. If a session expired on a busy machine, leaders would move unnoticed by the operator.
+    # No broker is killed here. If a session expired on a busy machine, leaders would move without the operator.
     def steps(operator: Operator) -> None:
         for kind in (KWIRE, KAFKA):
             for seat in cluster.seats:

@@ -1,11 +1,12 @@
-"""The permission table in a cluster of Apache Kafka 3.9.2 and kwire: the same ACLs, either kind answers and controls.
+"""The permission table in a cluster of Apache Kafka 3.9.2 and kwire: the same ACLs with either kind of controller.
 
-ACLs are made by one broker and deleted by the other, in turn. While one is in force, both brokers are asked, each for
-what it leads and coordinates. Under a controller of one kind, Apache Kafka's effects are compared with kwire's under one
-of the other, so that in both tables the broker that answers controls the cluster, or does not.
+One broker creates the ACLs and the other deletes them, in turn. While an ACL is in force, both brokers get requests,
+each for the partitions that it leads and the groups that it coordinates. Apache Kafka's effects under a controller of
+one kind are compared with kwire's under a controller of the other kind, so that in both tables the answering broker is
+the controller, or is not.
 
-`make permissions` asks every request without each permission. The short form asks what Apache Kafka's recorded table has
-an effect for, and each request once without a permission that it does not need.
+`make permissions` sends every request without each permission. The short form sends the requests for which Apache
+Kafka's recorded table has an effect, and each request once without a permission that it does not need.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ SETTINGS = {
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
 }
-#: Requests whose effects differ, for the reasons that are given there.
+#: Requests whose effects differ, for the reasons given there.
 EXPLAINED = {"Metadata with automatic creation", "DescribeUserScramCredentials"}
-#: What no request of the short form needs to be allowed.
+#: Permissions that no request of the short form needs.
 UNNEEDED: tuple[Permission, ...] = ((ResourceType.TOPIC, AclOperation.ALTER_CONFIGS),)
 
 
 class Brokers:
-    """Both brokers of a cluster, the first of which is Apache Kafka; `logins` are their ports for logins."""
+    """Both brokers of a cluster, of which the first is Apache Kafka; `logins` are their ports for logins."""
 
     def __init__(self, cluster: MixedCluster, logins: dict[int, int]) -> None:
         self.cluster = cluster
@@ -84,7 +85,7 @@ class Brokers:
         self._turn = 0
 
     def make_controller(self, broker_id: int) -> None:
-        """The broker has taken over when it adds the users who log in."""
+        """The broker has taken over when it adds the users for logins."""
         self.cluster.make_controller(broker_id)
         users = ("alice", "bob")
         wait_until(lambda: self._added(broker_id, *users), "users are added")
@@ -108,10 +109,10 @@ class Brokers:
         return True
 
     def asking(self, broker_id: int, controller: int) -> Asking:
-        """alice, who asks a broker."""
+        """alice's requests to a broker."""
 
         def connect(user: str) -> WireClient:
-            # Only the controller gives bob his token.
+            # Only the controller issues bob's token.
             client = WireClient(
                 "127.0.0.1", self.logins[controller if user == "bob" else broker_id]
             )
@@ -129,7 +130,7 @@ class Brokers:
 
     @contextmanager
     def denied(self, permissions: tuple[Permission, ...]) -> Iterator[None]:
-        """Deny them to alice: one broker is told, both know."""
+        """Deny them to alice: one broker gets the request, both apply it."""
         rows = [acl(kind, int(operation), DENY) for kind, operation in permissions]
         self._turn += 1
         one, other = self._turn % 2, (self._turn + 1) % 2
@@ -147,7 +148,7 @@ class Brokers:
         assert {row["error_code"] for row in rows} == {0}, answer
 
     def until_known(self, count: int) -> None:
-        """Both brokers know so many ACLs for alice."""
+        """Both brokers know this many ACLs for alice."""
         wait_until(
             lambda: all(self._known(admin) == count for admin in self.admins),
             f"{count} ACLs",
@@ -165,7 +166,7 @@ class Brokers:
 
 
 def denials_of(case: Case, version: int) -> set[str]:
-    """What is denied while a request is sent."""
+    """The permissions that are denied while a request is sent."""
     if LONG:
         return set(map(name_of, DENIALS))
     return {name_of(UNNEEDED), *RECORDED[ZOOKEEPER].get(title(case, version), ())}

@@ -1,4 +1,4 @@
-"""Apache Kafka and kwire replicate to each other over SASL_SSL, and only who logs in may take part."""
+"""Apache Kafka and kwire replicate to each other over SASL_SSL, and only brokers that log in may take part."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SETTINGS = {
     # Sessions end during the test, so that each broker has to log in again on its connections.
     "listener.name.internal.connections.max.reauth.ms": "3000",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-    # Clients, who do not log in here, may do everything; of those that log in, only the brokers may.
+    # Clients, which do not log in here, have all permissions; of the users that log in, only the brokers do.
     "super.users": "User:broker;User:ANONYMOUS",
 }
 
 
 def logins(mechanism: str, module: str) -> dict[str, str]:
-    """The settings of logins with a mechanism; `module` is what each broker logs in with."""
+    """The settings of logins with a mechanism; each broker logs in with `module`."""
     return {
         "sasl.enabled.mechanisms": mechanism,
         "sasl.mechanism.inter.broker.protocol": mechanism,

@@ -41,7 +41,7 @@ def test_kwire_keeps_its_rate_as_leader_and_as_follower_of_apache_kafka(
             begin = time.monotonic()
             wait_until(lambda n=target: moved_to(cluster, n), f"it is on broker {target}")  # type: ignore[misc]
             took = time.monotonic() - begin
-            # A second's bytes and one fetch may come at once.
+            # The bytes of one second and of one fetch may arrive immediately.
             assert took > (SIZE - RATE - 2_000_000) / RATE - 1, (side, took)
             assert took < 4 * SIZE / RATE, (side, took)
             print(f"{SIZE} bytes at {RATE}/s with kwire as {side}: {took:.1f} s")

@@ -40,7 +40,7 @@ class Administrator:
         return done.output
 
     def reassign(self, verb: str, topic: str, targets: Sequence[Sequence[int]], *more: str) -> str:
-        """What kafka-reassign-partitions says of new replicas for the partitions of a topic."""
+        """The output of kafka-reassign-partitions about new replicas for the partitions of a topic."""
         rows = [
             {"topic": topic, "partition": number, "replicas": list(replicas)}
             for number, replicas in enumerate(targets)
@@ -51,7 +51,7 @@ class Administrator:
         return self.run("kafka-reassign-partitions", *words)
 
     def move(self, topic: str, targets: Sequence[Sequence[int]]) -> None:
-        """Reassign, and wait until the tool says that it is done."""
+        """Reassign, and wait until the tool reports completion."""
         said = self.reassign("execute", topic, targets)
         assert "Successfully started partition reassignment" in said
         wait_until(
@@ -106,7 +106,7 @@ class Administrator:
         return self.run("kafka-topics", "--describe", "--under-replicated-partitions")
 
     def leaders(self, topic: str) -> list[object]:
-        """Who leads each partition."""
+        """The leader of each partition."""
         found = sorted(self.cluster.partitions().items())
         return [state.get("leader") for tp, state in found if tp.rpartition("-")[0] == topic]
 
@@ -218,7 +218,7 @@ def reassignments(admin: Administrator) -> None:
     states = admin.cluster.partitions()
     assert [states[f"moving-{number}"]["replicas"] for number in range(2)] == [[1], [2]]
     admin.read("moving", 460, 2, "moving-group")
-    # A controller may say at any level that what has only one replica cannot have a leader without it.
+    # At any level, a controller may log that partitions with a single replica cannot have a leader without it.
     admin.run("kafka-topics", "--delete", "--topic", "moving")
     wait_until(lambda: not admin.leaders("moving"), "the topic is deleted")
 
@@ -253,7 +253,7 @@ def elections(admin: Administrator) -> None:
     assert ["0", "1", "1,2", "1"] in rows, done.stdout
     admin.produce("unclean", 10, 1)
 
-    # The only replica in sync dies; what the other one lacks is given up.
+    # The only replica in sync dies; records that the other one lacks are lost.
     one.kill()
     wait_until(lambda: admin.leaders("unclean") == [-1], "nobody leads")
     two.start()

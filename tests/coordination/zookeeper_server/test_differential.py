@@ -152,7 +152,7 @@ def servers() -> Iterator[tuple[Side, Side]]:
 
 @pytest.fixture
 def pair(servers: tuple[Side, Side]) -> Iterator[Pair]:
-    """Both servers with two clients each; what a test creates is kept on both."""
+    """Both servers with two clients each; all nodes of a test are created on both."""
     made = Pair(*servers)
     made.connect()
     made.connect()
@@ -397,7 +397,7 @@ def test_random_requests_are_answered_the_same(pair: Pair, seed: int) -> None:
     pair.do(0, OpCode.CREATE, CreateRequest(top, b"", OPEN, 0))
     for _ in range(1000 if LONG else 250):
         step(rng, pair, paths, top)
-    # A third session sees what is left after the end of the first two.
+    # A third session sees the state after the end of the first two.
     pair.connect()
     pair.do(2, OpCode.ADD_WATCH, WatchTypeRequest(top, 1))
     for index in (1, 0):
@@ -411,7 +411,7 @@ def test_random_requests_are_answered_the_same(pair: Pair, seed: int) -> None:
 
 
 def handshake(port: int) -> list[Any]:
-    """What a server grants and refuses, apart from passwords and session ids."""
+    """The result of a server's handshake, apart from passwords and session ids."""
     seen: list[Any] = []
     for timeout_ms in (-1, 0, 399, 1234, 60_001):
         client = RawClient(port)

@@ -212,8 +212,8 @@ def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
         round_trip(kafka.bootstrap, "after-restart", 100)
         assert client.exists("/brokers/ids/1").czxid == epoch
 
-        # The broker is suspended until its session has ended, and registers again. It is alone, so that
-        # it is controller again, too.
+        # The broker is suspended until its session has ended, and registers again. It is alone, so it also becomes
+        # controller again.
         kwire.stop()
         until(lambda: brokers(admin) == {1}, "the stopped broker leaves")
         kafka.pause()

@@ -48,7 +48,7 @@ class Desk:
         self.xids = itertools.count(1)
 
     def wait(self, wait_ms: int) -> Effects:
-        """Let time pass, and run what is due."""
+        """Let time pass, and run due work."""
         self.now = Now(self.now.wall_ms + wait_ms, self.now.monotonic_ms + wait_ms)
         return self.machine.tick(self.now)
 

@@ -243,7 +243,7 @@ def test_connection_that_says_nothing_is_closed(
 
 
 def test_clock_found_late_gives_the_clients_time_to_be_heard(served: ServerThread) -> None:
-    """As after the process was suspended: what clients sent meanwhile is read first."""
+    """As after a suspension of the process: clients' messages from that time are read first."""
     client = RawClient(served.port)
     client.connect(400)
     server = served.server

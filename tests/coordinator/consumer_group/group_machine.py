@@ -40,8 +40,8 @@ def topic(name: str, partitions: int) -> TopicImage:
 class ConsumerMachine(Machine):
     """A shard that knows topics `foo` (6 partitions) and `bar` (3).
 
-    Shape: without an interval between targets, unless one is asked for. Work that the coordinator does outside
-    of the machine is done at once, unless `hold_effects` is set.
+    Shape: without an interval between targets, unless the test sets one. The coordinator's work outside of the machine
+    is done immediately, unless `hold_effects` is set.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -69,7 +69,7 @@ class ConsumerMachine(Machine):
             self.work(self.effects.pop(0))
 
     def work(self, effect: AssignTarget | ResolveRegexes) -> None:
-        """Do what the coordinator does outside of the machine."""
+        """Do the coordinator's work outside of the machine."""
         consumer = self.shard.consumer
         if isinstance(effect, AssignTarget):
             self.apply(consumer.target_assigned(effect, exhaust(effect.steps), self.now))

@@ -99,7 +99,7 @@ def test_range_divides_each_topic_among_its_readers() -> None:
 
 
 def test_range_serves_static_members_first_by_instance_id() -> None:
-    """testStaticMembership: the same ranges for the same instance ids, whatever the member ids."""
+    """testStaticMembership: the same ranges for the same instance ids, regardless of the member ids."""
     before = ranges({"a": [T1], "z": [T1]}, instances={"z": "i1"})
     after = ranges({"a": [T1], "b": [T1]}, instances={"b": "i1"})
     assert before["z"] == after["b"] == {T1: {0, 1}}
@@ -266,7 +266,7 @@ def test_members_that_read_the_same_topics_differ_by_one_at_most(count: int) -> 
 
 
 def test_keys_have_the_order_of_a_java_table() -> None:
-    """What java.util.HashMap 21 printed for these keys."""
+    """The output of java.util.HashMap 21 for these keys."""
     assert names_in_order(["uniform", "range"]) == ["uniform", "range"]
     assert names_in_order([f"member-{n}" for n in range(14)]) == [
         f"member-{n}" for n in (5, 6, 3, 13, 4, 12, 9, 11, 10, 7, 8, 1, 2, 0)

@@ -57,7 +57,7 @@ def written(machine: ConsumerMachine, since: int) -> list[type]:
     ]
 
 
-# What no group could take: GroupCoordinatorServiceTest.testConsumerGroupHeartbeatRequestValidation
+# Invalid requests: GroupCoordinatorServiceTest.testConsumerGroupHeartbeatRequestValidation
 
 
 @pytest.mark.parametrize(
@@ -520,7 +520,7 @@ def test_a_large_target_is_for_those_who_are_there_when_it_is_stored(
 
 
 def test_a_large_target_is_made_in_many_steps() -> None:
-    """What is left to do when it is stored is small, too: its records are bytes by then."""
+    """The remaining work when it is stored is also small: its records are bytes by then."""
     machine = ConsumerMachine(consumer_assignment_interval_ms=1000)
     machine.beat("m0", 0)
     for number in range(1, 5_000):
@@ -598,7 +598,7 @@ def test_a_write_that_takes_too_long_is_answered_and_may_still_come(
 
 
 def test_nobody_is_answered_while_a_write_takes_long(machine: ConsumerMachine) -> None:
-    """Another broker may have taken over the group: what this one answers may not be so any more."""
+    """Another broker may have taken over the group, so this one's answers may be outdated."""
     machine.beat("m1", 0)
     machine.hold = True
     machine.send("m2", 0)
@@ -630,7 +630,7 @@ def test_requests_are_refused_while_a_write_is_overdue(machine: ConsumerMachine)
 
 
 def test_silent_members_are_removed_although_writes_fail(machine: ConsumerMachine) -> None:
-    """Neither the removal whose write fails is lost, nor the one that waits for it."""
+    """Neither a removal whose write fails nor the next one that waits for it is lost."""
     machine.beat("m1", 0)
     machine.beat("m2", 0)
     machine.hold = True
@@ -645,7 +645,7 @@ def test_silent_members_are_removed_although_writes_fail(machine: ConsumerMachin
     assert machine.group.is_empty
 
 
-# What is kept
+# Persistent state
 
 
 def test_a_coordinator_that_loads_the_log_continues(machine: ConsumerMachine) -> None:

@@ -1,4 +1,4 @@
-"""Members through each state: rejoining, requests that come twice, expressions, settings, and the topics' hash.
+"""Members through each state: rejoining, repeated requests, expressions, settings, and the topics' hash.
 
 Docstrings name the scenarios of GroupMetadataManagerTest (Apache Kafka 4.3); scenarios.toml has all of them.
 """
@@ -82,7 +82,7 @@ def test_random_uuids_are_of_version_4() -> None:
     assert {UUID(each).variant for each in made} == {RFC_4122}
 
 
-# Epoch 0 in each state, and requests that come twice
+# Epoch 0 in each state, and repeated requests
 
 
 def stable(machine: ConsumerMachine) -> tuple[str, dict[str, list[int]]]:
@@ -128,7 +128,7 @@ def test_a_full_request_that_comes_twice_is_answered_twice_and_written_once(
     """testDuplicateFullHeartbeatIn- StableState, UnrevokedPartitionsState, UnreleasedPartitionsState."""
     member, has = reach(machine)
     epoch = machine.group.members[member].member_epoch
-    owned = FOO if reach is unrevoked else has  # it has not given anything up yet
+    owned = FOO if reach is unrevoked else has  # it has not given up anything yet
     first = machine.beat(member, epoch, owned=owned, **FULL)
     written = len(machine.log)
     second = machine.beat(member, epoch, owned=owned, **FULL)

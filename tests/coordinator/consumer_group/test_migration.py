@@ -45,7 +45,7 @@ def wants(
 
 
 def gets(partitions: list[int], user_data: bytes | None = None, version: int = 1) -> bytes:
-    """What a leader assigns of foo."""
+    """A leader's assignment of foo."""
     rows = [TopicPartition(topic="foo", partitions=partitions)]
     message = ConsumerProtocolAssignment(assigned_partitions=rows, user_data=user_data)
     return version.to_bytes(2, "big") + encode(message, version)
@@ -305,7 +305,7 @@ def test_the_last_static_member_changes_its_protocol_and_nobody_rebalances(
 def test_topics_of_a_classic_members_assignment_are_in_apache_kafkas_order(
     machine: ConsumerMachine,
 ) -> None:
-    """Found by random requests to both: a table of Java, whatever came first."""
+    """Found by random requests to both: the order of a Java table, regardless of insertion."""
     names = ["two", "three", "six", "seven", "eight", "ten"]
     machine.add_topics(*(topic(name, 1) for name in names))
     machine.beat("m1", 0, subscribed_topic_names=["bar"])
@@ -491,7 +491,9 @@ def test_a_static_member_with_an_expression_becomes_a_classic_one(
 def test_a_classic_member_that_joins_has_expressions_resolved_with_its_own_permissions(
     machine: ConsumerMachine,
 ) -> None:
-    """They are due when a topic is new, whoever asks next. Source: maybeUpdateRegularExpressions in classicGroupJoinToConsumerGroup."""
+    """They are due when a topic is new, in any member's next request. Source: maybeUpdateRegularExpressions in
+    classicGroupJoinToConsumerGroup.
+    """
     machine.beat("m1", 0, subscribed_topic_names=None, subscribed_topic_regex="fo.*")
     assert assigned(machine.beat("m1", 1)) == {"foo": EVERYTHING}
     machine.advance(MIN_INTERVAL_MS + 1)

@@ -1,4 +1,4 @@
-"""Records of consumer groups as bytes, and what their replay makes of a group."""
+"""Records of consumer groups as bytes, and the groups that their replay creates."""
 
 from __future__ import annotations
 

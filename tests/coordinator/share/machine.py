@@ -26,7 +26,7 @@ KEY = ShareKey(GROUP, TOPIC, 0)
 
 
 class Machine:
-    """A shard, and what the runtime would do for it: writes are committed at once unless `hold` is set."""
+    """A shard, and a replacement for the runtime: writes are committed immediately unless `hold` is set."""
 
     def __init__(self, **config: Any) -> None:
         self.config = ShareCoordinatorConfig(**config)

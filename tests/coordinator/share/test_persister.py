@@ -1,4 +1,4 @@
-"""The persister: which broker is asked, in which order, and what is tried again; pruning of the log."""
+"""The persister: the broker and the order of requests, repeated attempts; pruning of the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GROUP = "g"
 
 
 class Image:
-    """As much of an image as is asked for: the leader of the one partition, and live brokers 1 and 2."""
+    """The part of an image that is needed: the leader of the one partition, and live brokers 1 and 2."""
 
     def __init__(self) -> None:
         self.leader = 1
@@ -262,7 +262,7 @@ def test_records_before_the_oldest_that_is_needed_are_deleted(loop: asyncio.Runn
         for number in range(5):
             await world.write(number)
         world.coordinator.perform(0, 1, "prune")
-        assert world.deleted == [(0, 1)]  # the first of partition 0; then comes the state of 1
+        assert world.deleted == [(0, 1)]  # the first of partition 0; then the state of 1
         world.image.topics_by_id.clear()
         world.coordinator.topics_deleted({TOPIC})
         assert not world.coordinator.runtime.active()[0][1].states

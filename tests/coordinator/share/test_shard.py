@@ -247,7 +247,7 @@ def test_state_takes_no_more_batches_than_a_group_can_have() -> None:
         assert machine.write(*some[first : first + MAX_WRITTEN]).error_code == NONE
     answer = machine.write((2, 2, 2, 1))
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, TOO_MANY)
-    # What does not make it more is taken: the end of the same batches.
+    # A write that does not increase the size is accepted: the end of the same batches.
     assert machine.write(*((*each[:2], 2, 1) for each in some[:10])).error_code == NONE
     assert machine.write(start=4 * MAX_BATCHES).error_code == NONE
     assert machine.read().state_batches == ()

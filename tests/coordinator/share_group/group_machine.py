@@ -1,4 +1,4 @@
-"""Drives a shard with share groups: heartbeats, and share coordinators that agree at once."""
+"""Drives a shard with share groups: heartbeats, and share coordinators that agree immediately."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ RETRY_MS = 30_000
 class ShareMachine(ConsumerMachine):
     """A shard that knows topics `foo` (6 partitions) and `bar` (3).
 
-    Shape: without an interval between targets, unless one is asked for. `asked` are the states that share
-    coordinators were asked for; they agree at once, or refuse with `state_error`, unless `hold_effects` is set.
+    Shape: without an interval between targets, unless the test sets one. `asked` are the states that were requested
+    from share coordinators; they agree immediately, or refuse with `state_error`, unless `hold_effects` is set.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -37,7 +37,7 @@ class ShareMachine(ConsumerMachine):
         super().__init__(**{"share_assignment_interval_ms": 0, **config})
 
     def work(self, effect: Any) -> None:
-        """Do what the coordinator does outside of the machine."""
+        """Do the coordinator's work outside of the machine."""
         if isinstance(effect, AssignTarget):
             self.apply(self.shard.target_assigned(effect, exhaust(effect.steps), self.now))
             return
@@ -47,7 +47,7 @@ class ShareMachine(ConsumerMachine):
         self.apply(self.shard.share.states_made(effect.group_id, rows, self.now))
 
     def initialized_lately(self) -> dict[str, list[int]]:
-        """What the share coordinators were asked for last, by topic."""
+        """The last requests to the share coordinators, by topic."""
         found: dict[str, list[int]] = {}
         for row in self.asked[-1].rows:
             found.setdefault(name(row.topic_id), []).append(row.partition)
@@ -60,7 +60,7 @@ class ShareMachine(ConsumerMachine):
         return group
 
     def send_share(self, member: str, epoch: int, *topics: str, **fields: Any) -> int:
-        """Send a heartbeat; return its token. Without topics, it says nothing of them."""
+        """Send a heartbeat; return its token. Without topics, it does not contain a subscription."""
         token = self.token()
         request = ShareGroupHeartbeatRequest(
             member_id=member,
@@ -81,14 +81,14 @@ class ShareMachine(ConsumerMachine):
         return answer
 
     def settle(self, *members: str) -> None:
-        """Let members send heartbeats until nothing changes any more."""
+        """Let members send heartbeats until nothing changes."""
         for _ in range(3):
             for member in members:
                 answer = self.share_beat(member, self.share.members[member].member_epoch)
                 assert answer.error_code == 0
 
     def has(self, member: str) -> dict[str, list[int]]:
-        """What a member has, by topic."""
+        """A member's partitions, by topic."""
         return by_name(self.share.members[member].assigned)
 
     def sharing(self) -> Counter[tuple[str, int]]:

@@ -1,11 +1,11 @@
-"""ShareGroupHeartbeat, and what other requests see of a share group.
+"""ShareGroupHeartbeat, and the view of other requests on a share group.
 
 The tests cover the scenarios of GroupMetadataManagerTest, GroupCoordinatorServiceTest, GroupCoordinatorShardTest,
-ShareGroupTest, ShareGroupMemberTest and ShareGroupAssignmentBuilderTest (Apache Kafka 4.3) that the comments above
-them name. Left out: testShareGroupHeartbeatOnStreamsGroup and its like, since there are no streams groups;
+ShareGroupTest, ShareGroupMemberTest and ShareGroupAssignmentBuilderTest (Apache Kafka 4.3) that the comments above them
+name. Omitted: testShareGroupHeartbeatOnStreamsGroup and similar tests, since there are no streams groups;
 testShareGroupMemberIdGeneration, since version 1 leaves ids to clients; ...WhenNotStarted and ...MetadataImageNull,
-since requests come when the broker has started; testShareGroupEvaluatedConfigs and testShareGroupDynamicConfigs are in
-tests/config.
+since requests arrive only when the broker has started; testShareGroupEvaluatedConfigs and testShareGroupDynamicConfigs
+are in tests/config.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The assignor `simple`. SimpleAssignorTest (Apache Kafka 4.3): all of its cases, named above the tests.
 
-Left out: testAssignWithSubscribedToNonExistentTopic: topics that do not exist are not handed to the assignor.
+Omitted: testAssignWithSubscribedToNonExistentTopic, because nonexistent topics are not passed to the assignor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which share partitions get, have and lose a state.
+"""The share partitions that get, have and lose a state.
 
-The scenarios of GroupMetadataManagerTest and GroupCoordinatorServiceTest (Apache Kafka 4.3) that the comments name; what
-the persister is asked for is in tests/handlers/test_share_groups.py.
+The scenarios of GroupMetadataManagerTest and GroupCoordinatorServiceTest (Apache Kafka 4.3) that the comments name; the
+requests to the persister are in tests/handlers/test_share_groups.py.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def end_deletion(machine: ShareMachine, *topic_ids: bytes) -> None:
 
 
 def alter(machine: ShareMachine, **topics: list[int]) -> tuple[Alteration, Any, dict[Any, int]]:
-    """Have the group begin elsewhere: whether it may, the answer then, and what share coordinators are asked."""
+    """Alter the group's start offsets: whether that is allowed, the answer, and the requests to share coordinators."""
     token = machine.token()
     request = AlterShareGroupOffsetsRequest(
         group_id=GROUP,
@@ -83,7 +83,7 @@ def alter(machine: ShareMachine, **topics: list[int]) -> tuple[Alteration, Any, 
 
 
 def with_states(machine: ShareMachine, *names: str) -> None:
-    """Let a member that reads topics come and go."""
+    """Let a member that reads the topics join and leave."""
     machine.share_beat("a", 0, *names)
     machine.settle("a")
     machine.share_beat("a", -1)
@@ -158,7 +158,7 @@ def test_states_of_a_group_go_before_the_group(machine: ShareMachine) -> None:
         {"foo": [0, 1, 2, 3, 4, 5], "bar": [0, 1, 2]},
     )
     assert states(machine) == StatePartitions({}, {}, {FOO: "foo", BAR: "bar"})
-    # testShareGroupDeleteRequestWithAlreadyDeletingTopics: a second try asks for the same
+    # testShareGroupDeleteRequestWithAlreadyDeletingTopics: a second attempt makes the same requests
     assert rows(begin_deletion(machine).rows) == rows(deletion.rows)
 
 
@@ -277,7 +277,7 @@ def test_deleted_topic_is_not_counted_among_the_others(machine: ShareMachine) ->
 
 
 def take_partitions(count: int, taken: CpuTime) -> None:
-    """Give a member so many partitions, and time each turn."""
+    """Give a member this many partitions, and time each turn."""
     machine = ShareMachine()
     machine.image = MetadataImage().with_topics([topic("large", count)])
     machine.hold_effects = True
@@ -309,7 +309,7 @@ def take_partitions(count: int, taken: CpuTime) -> None:
 
 
 def test_group_with_as_many_partitions_as_possible_takes_no_long_turn() -> None:
-    take_partitions(MOST_PARTITIONS, CpuTime())  # what is done once in a process is done
+    take_partitions(MOST_PARTITIONS, CpuTime())  # does work that is needed once in a process
     with cpu_time() as taken:
         take_partitions(MOST_PARTITIONS, taken)
     assert taken.longest_s < TURN_S

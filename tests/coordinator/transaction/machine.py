@@ -29,10 +29,10 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 class Machine:
-    """A shard, and everything that the runtime would do for it.
+    """A shard, and a replacement for the runtime.
 
-    Writes are committed at once, unless `hold` is set: then `commit()` or `fail(error)` ends them
-    one after another. Markers wait in `to_send`, unless `deliver` is set.
+    Writes are committed immediately, unless `hold` is set: then `commit()` or `fail(error)` ends them one after
+    another. Markers wait in `to_send`, unless `deliver` is set.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -169,7 +169,7 @@ class Machine:
         return token
 
     def end(self, producer: tuple[int, int], committed: bool, name: str = ID) -> int:
-        """EndTxn in the version that `client_version` gives."""
+        """EndTxn in the version of `client_version`."""
         self.last_token += 1
         token = self.last_token
         asked = End(name, *producer, committed, self.client_version)
@@ -183,7 +183,7 @@ class Machine:
     # Results
 
     def error(self, token: int) -> ErrorCode | None:
-        """The error of an answer; None as long as there is no answer."""
+        """The error of an answer; None while there is no answer."""
         answer = self.answers.get(token)
         return answer.error if isinstance(answer, (Initialized, Ended)) else answer
 

@@ -42,7 +42,7 @@ class Ids:
 
 
 class Sender:
-    """Markers that are written when the test asks for it."""
+    """Markers that are written at the test's request."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Markers, Callable[[Outcomes], None]]] = []

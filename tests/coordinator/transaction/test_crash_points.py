@@ -1,16 +1,16 @@
 """A coordinator that stops at any step of the two phases: all orders of all steps, exhaustively.
 
 Unlike in test_never_half.py, nothing is random. The steps in which a transaction ends are: the
-outcome is stored; the producer is told; each partition gets its marker and the coordinator is told;
-the completion is stored. In addition, one fault may occur at any point (two in the long form):
+outcome is stored; the producer is informed; each partition gets its marker and the coordinator is
+informed; the completion is stored. In addition, one fault may occur at any point (two in the long form):
 
-    the coordinator stops, and what it was writing may be in its log; the next one loads the log, and
+    the coordinator stops, and its unfinished write may be in its log; the next one loads the log, and
     markers of the previous one may still arrive, even after the next transaction has begun
     a marker fails and has to be sent again
     a write of the coordinator fails, or only seems to fail and is in its log
 
-In every case, each partition ends the transaction once and as the producer was told; the producer
-can continue; and nothing ends its next transaction.
+In every case, each partition ends the transaction once and with the outcome that the producer got;
+the producer can continue; and its next transaction is not ended.
 """
 
 from __future__ import annotations
@@ -183,14 +183,14 @@ class World:
         self.machine.written(markers, {tp: error})
 
     def time_out_and_commit(self) -> None:
-        """The producer is told that the write takes too long; then it is committed."""
+        """The producer's request times out; then the write is committed."""
         _, ticket = self.machine.in_flight[0]
         machine = self.machine
         machine.apply(machine.shard.completed(ticket, ErrorCode.REQUEST_TIMED_OUT, machine.now))
         machine.commit()
 
     def stop(self, kept: int) -> None:
-        """The coordinator stops; the next one loads what was committed."""
+        """The coordinator stops; the next one loads the committed state."""
         for records, _ in self.machine.in_flight[:kept]:
             self.machine.log.extend(records)
         self.of_old_coordinators += self.under_way
@@ -222,7 +222,7 @@ class World:
         return self.machine.state.is_idle and not self.machine.in_flight
 
     def let_time_pass(self) -> None:
-        """Let time pass without requests: what failed is retried, open transactions time out."""
+        """Let time pass without requests: failed steps are retried, open transactions time out."""
         machine = self.machine
         before = machine.now
         machine.advance(machine.config.marker_retry_ms)
@@ -230,7 +230,7 @@ class World:
             machine.advance(TIMEOUT_MS + machine.config.timeout_check_interval_ms)
         assert machine.now - before < 10 * TIMEOUT_MS
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         machine = self.machine

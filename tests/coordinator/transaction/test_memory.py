@@ -1,4 +1,4 @@
-"""The limit on the memory of transactional ids, and who is refused above it."""
+"""The limit on the memory of transactional ids, and refusals above it."""
 
 from __future__ import annotations
 

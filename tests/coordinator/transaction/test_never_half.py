@@ -46,8 +46,8 @@ class Partition:
 
 
 class Transactions(RuleBasedStateMachine):
-    """Producers old and new, partitions, and a coordinator whose writes are committed, fail, or
-    are interrupted by a stop: some prefix of what was being written is then in the log.
+    """Old and new producers, partitions, and a coordinator whose writes are committed, fail, or are interrupted by a
+    stop: a prefix of the unfinished writes is then in the log.
     """
 
     transaction_version = 0
@@ -62,8 +62,8 @@ class Transactions(RuleBasedStateMachine):
         self.ends: dict[int, str] = {}  # every EndTxn: token -> name
         self.numbers: dict[str, int] = {}  # transactional id -> number of its open transaction
         self.last_number = 0
-        self.told: dict[int, bool] = {}  # by number: what a client was told
-        self.outcomes: dict[int, set[bool]] = {}  # by number: what partitions were told
+        self.told: dict[int, bool] = {}  # by number: the outcome that the client got
+        self.outcomes: dict[int, set[bool]] = {}  # by number: the outcomes that partitions got
         self.words: list[tuple[Markers, list[tuple[TopicPartition, ErrorCode]]]] = []
 
     # Producers
@@ -135,7 +135,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 3), hold=st.booleans())
     def stop_and_start(self, kept: int, hold: bool) -> None:
-        """Stop after the first pending writes have reached the log, although nobody was told."""
+        """Stop after the first pending writes have reached the log, before anything was reported."""
         for records, _ in self.machine.in_flight[:kept]:
             self.machine.log.extend(records)
         self.words.clear()
@@ -168,7 +168,7 @@ class Transactions(RuleBasedStateMachine):
         markers, word = self.words.pop(0)
         self.machine.written(markers, dict(word))
 
-    # What must hold
+    # Invariants
 
     def listen(self) -> None:
         for token, name in list(self.ends.items()):

@@ -49,7 +49,7 @@ def exhausted(machine: Machine, epoch: int = LAST) -> tuple[int, int]:
     return value.producer_id, epoch
 
 
-# Each end has an epoch of its own
+# Each end has its own epoch
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -67,7 +67,7 @@ def test_end_gives_the_epoch_of_the_next_transaction(machine: Machine, committed
     assert machine.error(machine.add(producer, A1)) is FENCED
 
 
-TABLE = {  # state: (commit, abort) with the current epoch, (commit, abort) with the one before
+TABLE = {  # state: (commit, abort) with the current epoch, (commit, abort) with the previous one
     EMPTY: ((INVALID, "end"), (FENCED, FENCED)),
     ONGOING: (("end", "end"), (FENCED, FENCED)),
     PREPARE_COMMIT: ((CONCURRENT, CONCURRENT), (CONCURRENT, CONCURRENT)),
@@ -268,7 +268,7 @@ def test_fence_at_the_last_epoch_brings_a_new_producer_id(machine: Machine) -> N
     assert machine.producer() == (1001, 1)
 
 
-# What is stored
+# Stored state
 
 
 def test_values_of_version_1_are_written_and_loaded(machine: Machine) -> None:

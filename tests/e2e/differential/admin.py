@@ -73,7 +73,7 @@ def known_and_unknown_topics(peer: Peer, version: int) -> None:
 @scenario(ApiKey.METADATA, 0, 12)
 @scenario_of_4(ApiKey.METADATA, 13, 13)
 def auto_creation(peer: Peer, version: int) -> None:
-    """The first answer may come before there is a leader; in the end the topic is there."""
+    """The first answer may come before there is a leader; in the end the topic exists."""
     name = peer.name("auto")
     request = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
     peer.until(
@@ -239,7 +239,7 @@ def grown(peer: Peer, version: int) -> None:
 
 
 def config_names(peer: Peer) -> list[str]:
-    """Return the names of topic configs that both brokers are asked for."""
+    """Return the names of topic configs that are requested from both brokers."""
     return [
         *("cleanup.policy", "compression.type", "delete.retention.ms", "file.delete.delay.ms"),
         *("flush.messages", "flush.ms", "index.interval.bytes", "max.compaction.lag.ms"),
@@ -292,7 +292,7 @@ def described_configs(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.ALTER_CONFIGS, 0, 2)
 def replaced_configs(peer: Peer, version: int) -> None:
-    """All at once: keys that are not named return to their defaults."""
+    """All at once: unnamed keys return to their defaults."""
     topic = peer.create_topic("replaced", max_message_bytes="5000")
 
     def alter(
@@ -435,7 +435,7 @@ def cluster(peer: Peer, version: int) -> None:
 @scenario(ApiKey.DESCRIBE_LOG_DIRS, 0, 4)
 @scenario_of_4(ApiKey.DESCRIBE_LOG_DIRS, 4, 5)
 def log_directories(peer: Peer, version: int) -> None:
-    """The size of partitions; unknown ones are left out."""
+    """The size of partitions; unknown ones are omitted."""
     topic = peer.create_topic("sized", 2)
     peer.produce(topic, batch(b"x" * 100))
 
@@ -456,7 +456,7 @@ def log_directories(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.UPDATE_FEATURES, 0, 1)
 def updates_without_features(peer: Peer, version: int) -> None:
-    """With ZooKeeper there are none, and each row says why."""
+    """With ZooKeeper there are none, and each row gives the reason."""
     rows = [("nope", 1, 1), ("", 1, 1), ("a", 0, 1), ("b", 0, 2), ("c", -1, 3), ("d", 1, 9)]
     for name, level, kind in rows:
         update = {"feature": name, "max_version_level": level, "upgrade_type": kind}
@@ -469,7 +469,7 @@ def updates_without_features(peer: Peer, version: int) -> None:
     peer.call("none", ApiKey.UPDATE_FEATURES, version, {"feature_updates": []})
 
 
-# ACLs, where there is no authorizer
+# ACLs without an authorizer
 
 
 def acl_filter(**more: Any) -> dict[str, Any]:

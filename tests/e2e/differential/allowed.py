@@ -1,4 +1,4 @@
-"""The fields in which kwire's answers may differ from those of Apache Kafka 3.9.2, and why."""
+"""The fields in which kwire's answers may differ from those of Apache Kafka 3.9.2, with the reasons."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ ALLOWED: tuple[Allowed, ...] = (
 
 
 def is_allowed(difference: str) -> bool:
-    """Tell whether a difference, as compare() words it, is one of those."""
+    """Tell whether a difference, in the words of compare(), is one of those."""
     return any(re.search(entry.pattern, difference) for entry in ALLOWED)

@@ -21,10 +21,10 @@ def play(
     entry: Scenario,
     version: int,
 ) -> list[Peer]:
-    """Run a scenario on both brokers, one after the other; return what they answered."""
+    """Run a scenario on both brokers, one after the other; return their answers."""
     prefix = f"{entry.name.replace('/', '.').replace('_', '-')}.v{version}"
     tries = getattr(request.node, "execution_count", 1)
-    if tries > 1:  # the brokers still have what an earlier attempt created
+    if tries > 1:  # the brokers still have the objects of an earlier attempt
         prefix += f".try{tries}"
     peers = [Peer(broker, prefix) for broker in brokers]
     try:

@@ -222,7 +222,7 @@ def fetch_request(
 
 
 def fetch_all(peer: Peer, label: str, topic: str) -> None:
-    """Compare what is stored in partition 0."""
+    """Compare the stored data of partition 0."""
     peer.call(label, ApiKey.FETCH, 12, fetch_request(topic, 0))
 
 
@@ -232,7 +232,7 @@ def offsets_and_sizes(peer: Peer, version: int) -> None:
     """From each place in the log, with bounds on size, and where nothing is."""
     topic = peer.create_topic("sizes")
     topic_id = peer.topic_id(topic)
-    # What older fetch versions get converted is compared as well.
+    # The converted data for older fetch versions is also compared.
     for values in ((b"a", b"b"), (b"c" * 500,), (b"d", b"e", b"f")):
         peer.produce(topic, batch(*values, magic=2))
 
@@ -256,7 +256,7 @@ def offsets_and_sizes(peer: Peer, version: int) -> None:
 @scenario(ApiKey.FETCH, 4, 17)
 @scenario_of_4(ApiKey.FETCH, 18, 18)
 def compressed_batches(peer: Peer, version: int) -> None:
-    """Batches come back as they were sent; zstd not below version 10."""
+    """Batches come back unchanged; zstd not below version 10."""
     for codec in (1, 2, 3, 4):
         topic = peer.create_topic(f"codec{codec}")
         peer.produce(topic, batch(b"a" * 100, b"b" * 100, codec=codec))
@@ -434,7 +434,7 @@ def start_of_the_log(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.INIT_PRODUCER_ID, 0, 5)
 def idempotent_producers(peer: Peer, version: int) -> None:
-    """A new id each time; an empty transactional id is none."""
+    """A new id each time; an empty transactional id counts as none."""
     for turn in range(2):
         request: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 60_000}
         peer.call(f"new {turn}", ApiKey.INIT_PRODUCER_ID, version, request)

@@ -346,7 +346,7 @@ def leaving_with_an_id_only(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.LEAVE_GROUP, 3, 5)
 def leaving_together(peer: Peer, version: int) -> None:
-    """By 3.9 the one that waits to join has joined before it is removed, by 4.3 it has not."""
+    """In 3.9 the waiting member has joined before it is removed, in 4.3 it has not."""
     group, first, generation = stable(peer, **PATIENT)
     second = peer.another()
     newcomer = join_request(group, **PATIENT)

@@ -1,4 +1,6 @@
-"""What only Apache Kafka 4 has: offsets of topics by id, configs of groups, levels of features, lists of configs and of partitions."""
+"""Features of Apache Kafka 4 only: offsets of topics by id, configs of groups, levels of features, lists of configs and
+of partitions.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def part(index: int, offset: int, **more: Any) -> dict[str, Any]:
 
 
 def in_order(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return topics by what their partitions say: either broker has ids of its own, and another order."""
+    """Return topics sorted by the content of their partitions: each broker has its own ids, and another order."""
     for topic in topics:
         topic["partitions"].sort(key=lambda row: row["partition_index"])
     return sorted(topics, key=lambda topic: repr(topic["partitions"]))
@@ -132,7 +134,7 @@ SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval
 
 
 def described(peer: Peer, label: str, version: int, name: str, *keys: str) -> None:
-    """Compare what DescribeConfigs says of a group's configs."""
+    """Compare the answers of DescribeConfigs for a group's configs."""
     request = {
         "resources": [
             {"resource_type": GROUP, "resource_name": name, "configuration_keys": [*keys] or None}
@@ -155,7 +157,7 @@ def until_described(peer: Peer, group: str, key: str, value: str) -> None:
 
 @scenario_of_4(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
 def changed_configs_of_groups(peer: Peer, version: int) -> None:
-    """Set, deleted, refused one by one; names of groups that are no names of topics."""
+    """Set, deleted, refused one by one; names of groups that are invalid as names of topics."""
     group = peer.name("g")
 
     def change(
@@ -244,7 +246,7 @@ def replaced_configs_of_groups(peer: Peer, version: int) -> None:
 
 @scenario_of_4(ApiKey.DESCRIBE_CONFIGS, 1, 4)
 def described_configs_of_groups(peer: Peer, version: int) -> None:
-    """Of a group that nobody has heard of, and of none."""
+    """Of an unknown group, and of an empty name."""
     group = peer.name("g")
     described(peer, "all", version, group)
     described(peer, "one", version, group, SESSION, "nope")
@@ -316,7 +318,7 @@ def levels_of_features(peer: Peer, version: int) -> None:
 
 @scenario_of_4(ApiKey.UPDATE_FEATURES, 2, 2)
 def consumer_groups_switched_off(peer: Peer, version: int) -> None:
-    """Without group.version there are no consumer groups; classic ones go on."""
+    """Without group.version there are no consumer groups; classic ones continue."""
     feature = "group.version"
 
     def update(level: int, kind: int) -> None:
@@ -352,7 +354,7 @@ def consumer_groups_switched_off(peer: Peer, version: int) -> None:
     ask("with")
 
 
-# Lists of what has configs, and of partitions
+# Lists of resources with configs, and of partitions
 
 
 @scenario_of_4(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
@@ -414,7 +416,7 @@ def pages_of_partitions(peer: Peer, version: int) -> None:
 
 @scenario_of_4(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1)
 def refused_reassignments(peer: Peer, version: int) -> None:
-    """To where the replicas are, to nobody, to brokers that are not there; none to cancel."""
+    """To the current brokers, to none, to nonexistent ones; none to cancel."""
     topic = peer.create_topic("t", 2)
     for label, name, partition, replicas in (
         ("as it is", topic, 0, [NODE_ID]),

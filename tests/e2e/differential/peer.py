@@ -94,7 +94,7 @@ class Peer:
     def call(
         self, label: str, api: ApiKey, version: int, values: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Make a call whose answer is compared; return it as it came."""
+        """Make a call whose answer is compared; return the original answer."""
         try:
             answer = self.client.call(api, version, values)
         except TimeoutError:
@@ -104,7 +104,7 @@ class Peer:
         return answer
 
     def call_bytes(self, label: str, api: ApiKey, version: int, body: bytes) -> None:
-        """Make a call with a body given as bytes, to be compared."""
+        """Make a call with a body in bytes, to be compared."""
         self.note(label, api, version, self.client.call_bytes(api, version, body))
 
     def note(self, label: str, api: ApiKey, version: int, answer: dict[str, Any] | None) -> None:
@@ -121,7 +121,7 @@ class Peer:
             self.exchanges.append((label, api, version, self.client.last))
 
     def note_values(self, label: str, values: dict[str, Any]) -> None:
-        """Keep values that were made of an answer, for comparison."""
+        """Keep values derived from an answer, for comparison."""
         self.answers.append(Answer(label, self._comparable(values, "")))
 
     def _lost(self, label: str, how: str) -> None:
@@ -151,7 +151,7 @@ class Peer:
             assert time.monotonic() < deadline, (self.broker.kind, api.name, answer)
             time.sleep(0.02)
 
-    # What many scenarios prepare
+    # Common preparations of scenarios
 
     def create_topic(self, stem: str, partitions: int = 1, **config: str) -> str:
         """Create a topic, wait until it has leaders, and return its name."""
@@ -239,7 +239,7 @@ class Peer:
         return value
 
     def _comparable_batch(self, batch: Any) -> dict[str, Any]:
-        """Leave out what compression may differ in: length, CRC and position."""
+        """Omit values that compression may change: length, CRC and position."""
         header = batch.header
         batch.verify_crc()
         now_ms = time.time() * 1000

@@ -35,8 +35,8 @@ from ...support.wire_client import plain as plain_fields
 from .groups import find
 from .peer import NODE_ID, Peer
 
-#: Targets are made with the request that asks for them, and nobody is too late, so that the time between requests
-#: does not count.
+#: Targets are made with the request that needs them, and no member is too late, so the time between requests does not
+#: matter.
 CONFIG = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.max.session.timeout.ms": "600000",
@@ -50,7 +50,7 @@ REGEX_S = 0.3
 
 
 class Step(NamedTuple):
-    """One request of member number `who`; `more` are the fields that differ from the usual ones."""
+    """One request of member number `who`; `more` are the fields that differ from the defaults."""
 
     kind: str
     who: int
@@ -58,7 +58,9 @@ class Step(NamedTuple):
 
 
 def program(seed: int, steps: int, *, regexes: bool = False) -> list[Step]:
-    """Make the steps of one run; what `regexes` ask for takes time, so on a busy machine it may seem different."""
+    """Make the steps of one run; with `regexes`, resolution takes time, so results may appear to differ on a busy
+    machine.
+    """
     rng = random.Random(seed)
 
     def wishes() -> dict[str, Any]:
@@ -97,7 +99,7 @@ def program(seed: int, steps: int, *, regexes: bool = False) -> list[Step]:
 
 
 class Member:
-    """What a client knows of itself."""
+    """A client's knowledge of itself."""
 
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
@@ -116,7 +118,7 @@ def make_topics(broker: BrokerProcess, side: type[Side]) -> dict[str, str]:
         for plain in NAMES:
             name = peer.create_topic(f"{plain}-{attempt:02}", side.partitions[plain])
             ids[plain].append((peer.topic_id(name), name))
-        # Only with one of the newest; the others have been looked at.
+        # Only combinations with one of the newest; the others were already checked.
         for newest in ids:
             choices = [some[-1:] if plain == newest else some for plain, some in ids.items()]
             for some in itertools.product(*choices):
@@ -127,7 +129,7 @@ def make_topics(broker: BrokerProcess, side: type[Side]) -> dict[str, str]:
 
 
 def is_in_order(ids: list[bytes]) -> bool:
-    """Whether all assignors meet the topics in this order, whichever came first into a table."""
+    """Whether all assignors process the topics in this order, regardless of the order of insertion."""
     subsets = [ids, ids[:2], ids[1:], [ids[0], ids[2]]]
     signed = [int.from_bytes(each[:8], "big", signed=True) for each in ids]
     return signed == sorted(signed) and all(
@@ -139,7 +141,7 @@ def is_in_order(ids: list[bytes]) -> bool:
 
 
 class Side:
-    """One broker, and what its members know; ids of topics are replaced by their names."""
+    """One broker, and the knowledge of its members; ids of topics are replaced by their names."""
 
     #: The keys of the records that are compared.
     key_types: frozenset[int] = KEY_TYPES
@@ -183,7 +185,7 @@ class Side:
             return {
                 self.plain(key): self.plain(one)
                 for key, one in value.items()
-                # The text says what is wrong with an expression, each library in its own words.
+                # The text describes the error in an expression, in each library's own words.
                 if key != "client_host" and (key != "error_message" or value["error_code"] != 128)
             }
         if isinstance(value, frozenset | set):
@@ -258,7 +260,7 @@ class Side:
         return self._heartbeat(self.members["new", who], member_epoch=-2)
 
     def regex(self, who: int, more: dict[str, Any]) -> Any:
-        """A member asks for an expression, which is resolved a moment later, at most every ten seconds."""
+        """A member sends an expression, which is resolved a moment later, at most every ten seconds."""
         member = self.members["new", who]
         regex = more["regex"]
         for plain, full in self.full.items():
@@ -308,7 +310,7 @@ class Side:
         return row["group_epoch"], row["assignment_epoch"]
 
     def has_consumers(self) -> bool:
-        """Whether a member of the consumer protocol is there, so that the group is no classic one."""
+        """Whether there is a member of the consumer protocol, so that the group is not classic."""
         rows = self.describe(0, {})["groups"][0]["members"]
         return any(row["member_type"] == 1 for row in rows)
 
@@ -371,7 +373,7 @@ class Side:
         members = [{"member_id": member_id, "group_instance_id": None}]
         return self.peer.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": self.group, "members": members})
 
-    # What is stored
+    # Stored records
 
     def records(self) -> list[Any]:
         """The records of the group; those that kwire would write in other bytes are an error."""
@@ -409,7 +411,7 @@ class Side:
                 # Apache Kafka also writes the tombstone of a classic group that was never stored.
                 if text != ("GroupRecord", None) or any(each[0] == "GroupRecord" for each in texts):
                     texts.append(text)
-        # Members of one step come in the order of a table of Java.
+        # The members of one step are in the order of a Java table.
         return [
             each
             for _, run in itertools.groupby(texts, lambda text: (text[0], text[-1] is None))
@@ -466,7 +468,7 @@ def differences(sides: Sequence[Side], steps: Sequence[Step]) -> list[str]:
 
 
 class Runs:
-    """Runs of programs on two brokers, each with a group of its own."""
+    """Runs of programs on two brokers, each with its own group."""
 
     def __init__(self, brokers: Sequence[BrokerProcess], side: type[Side] = Side) -> None:
         self.sides = [(broker, make_topics(broker, side)) for broker in brokers]
@@ -484,7 +486,7 @@ class Runs:
                 side.peer.close()
 
     def shrunk(self, steps: list[Step]) -> list[Step]:
-        """Leave out what the difference does not need."""
+        """Remove steps that are not needed for the difference."""
         width = len(steps) // 2
         while width:
             start = 0

@@ -30,7 +30,7 @@ CONFIG = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 MEMBERS = 12
-#: More would make it unlikely that there are topics whose partitions come in the same order.
+#: With more, topics whose partitions have the same order would be unlikely.
 PARTITIONS = {"t0": 3, "t1": 2, "t2": 1}
 #: How long share coordinators may take.
 PATIENCE_S = 3.0
@@ -79,7 +79,7 @@ def share_program(seed: int, steps: int) -> list[Step]:
                     for name, some in more["topics"].items()
                 }
             if kind == "alter":
-                # Apache Kafka cannot delete a group of which it has altered no partition of a topic that there is.
+                # Apache Kafka cannot delete a group if it has altered no partition of an existing topic.
                 more["topics"] = {
                     name: some if min(some) < PARTITIONS.get(name, 5) else [*some, 0]
                     for name, some in more["topics"].items()
@@ -104,14 +104,14 @@ class ShareSide(Side):
 
     @staticmethod
     def fits(ids: list[bytes]) -> bool:
-        """Also the partitions of the topics have to come in this order from Java's tables."""
+        """Java's tables must also return the partitions of the topics in this order."""
         rows = [
             [(topic_id, number) for number in range(count)]
             for topic_id, count in zip(ids, PARTITIONS.values(), strict=True)
         ]
         for read in ((0, 1, 2), (0, 2), (1, 2), (0, 1), (0,), (1,)):
             keys = [key for topic in read for key in rows[topic]]
-            # What a member has, and a table that is made for these.
+            # A member's partitions, and a table made for these.
             for buckets in (BUCKETS, sized(len(keys))):
                 places = [place(key, buckets) for key in keys]
                 if not all(one < next for one, next in itertools.pairwise(places)):
@@ -120,7 +120,7 @@ class ShareSide(Side):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        # Single letters do not share a bucket of Java's tables, in which they would come as they were put there.
+        # Single letters do not share a bucket of Java's tables, in which they would keep the order of insertion.
         self.members = {("s", who): Member(chr(ord("a") + who)) for who in range(MEMBERS)}
 
     def play(self, step: Step) -> Any:
@@ -129,7 +129,7 @@ class ShareSide(Side):
         return answer
 
     def settle(self) -> None:
-        """Wait until the share coordinators have answered, so that records come in the same order."""
+        """Wait until the share coordinators have answered, so that records have the same order."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             states = [each for each in self.records() if each[0] == "StatePartitionsRecord"]
@@ -253,7 +253,7 @@ class ShareSide(Side):
         request = {"group_id": self.group, "topics": topics}
         return self.peer.ask(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, request)
 
-    # What is stored
+    # Stored records
 
     def text(self, record: Any) -> Any:
         """A record without its group, times and hashes."""

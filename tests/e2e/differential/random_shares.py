@@ -45,16 +45,17 @@ CONFIG = {
     "group.share.max.record.lock.duration.ms": "3600000",
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.delivery.count.limit": "5",
-    # The records have old timestamps; each broker would remove them at a time of its own.
+    # The records have old timestamps; each broker would remove them at a different time.
     "log.retention.ms": "-1",
 }
 MEMBERS = 3
-#: How long a broker takes to load a partition, or to release what a member had that has left; on a busy machine, at most.
+#: The maximum time that a broker takes to load a partition, or to release the records of a departed member, on a busy
+#: machine.
 SETTLED_S = 0.3
 PATIENCE_S = 8.0
-#: How often what kwire has delivered is fetched from Apache Kafka.
+#: How often records that kwire has delivered are fetched from Apache Kafka.
 FETCHES = 20
-#: What Apache Kafka logs when it fails at an acknowledgement, and when it reads below the start of the log.
+#: Apache Kafka's log when it fails at an acknowledgement, and when it reads below the start of the log.
 FAILED = '"floorOffset" is null'
 BELOW_START = "is not greater than the start offset"
 
@@ -62,7 +63,7 @@ Values = dict[str, Any]
 
 
 class Step(NamedTuple):
-    """What is done next: by member number `who`, of partition `where`, with numbers that choose the rest."""
+    """The next action: of member number `who`, on partition `where`, with numbers that choose the rest."""
 
     kind: str
     who: int
@@ -74,7 +75,7 @@ class Step(NamedTuple):
 def program(seed: int, steps: int) -> list[Step]:
     """Make the steps of one run, on one partition or, without limits for all of them together, on two.
 
-    With such a limit it would depend on what Apache Kafka remembers of a log which partition is served first.
+    With such a limit, the order in which partitions are served would depend on Apache Kafka's cache of a log.
     """
     rng = random.Random(seed)
     partitions = rng.choice((1, 2))
@@ -101,7 +102,7 @@ def program(seed: int, steps: int) -> list[Step]:
 
 
 class Member:
-    """What a member knows. Shape: `held` are (first, last) of each partition, as they were delivered."""
+    """A member's knowledge. Shape: `held` are (first, last) of each partition, as delivered."""
 
     def __init__(self, name: str, partitions: int) -> None:
         self.name = name
@@ -111,7 +112,7 @@ class Member:
 
 
 class Side:
-    """One broker, and what its members know."""
+    """One broker, and the knowledge of its members."""
 
     def __init__(self, broker: BrokerProcess, group: str, partitions: int) -> None:
         self.broker = broker
@@ -154,7 +155,7 @@ class Side:
         return getattr(self, f"_{step.kind}")(step)
 
     def again(self, step: Step, answer: Any) -> Any:
-        """Fetch once more, and return the answer with what has come now."""
+        """Fetch again, and return the answer with the new records."""
         more = self.fetch(step.who, step.where, step.more)
         if more is None or more["error_code"]:
             return more
@@ -199,7 +200,7 @@ class Side:
         return self.fetch(step.who, step.where, step.more)
 
     def _both(self, step: Step) -> Any:
-        # What is released together with a fetch may or may not be stored before that.
+        # Records that are released together with a fetch may or may not be stored before it.
         acks = self.acks(step, without=2)
         return self.fetch(step.who, step.where, step.more, acks=acks)
 
@@ -254,7 +255,7 @@ class Side:
         member = self.members[step.who]
         others = sum(each.epoch > 0 for each in self.members if each is not member)
         if member.client is None or not others:
-            return None  # if all are gone, the state is loaded anew
+            return None  # if all members are gone, the state is loaded again
         member.client.close()
         member.client = None
         member.epoch = 0
@@ -280,7 +281,7 @@ class Side:
     # Requests
 
     def acks(self, step: Step, without: int = -1) -> list[Values]:
-        """Acknowledge the oldest delivery that the member knows of, in one of several ways."""
+        """Acknowledge the oldest delivery that the member knows, in one of several ways."""
         member = self.members[step.who]
         shape, kind = step.more["shape"], step.more["type"]
         kind = 1 if kind == without else kind
@@ -327,7 +328,7 @@ class Side:
             "group_id": self.group,
             "member_id": member.name,
             "share_session_epoch": member.epoch if epoch is None else epoch,
-            # Apache Kafka answers before it lets the next fetch read the partition.
+            # Apache Kafka answers before the next fetch may read the partition.
             "max_wait_ms": 200,
             "min_bytes": 1,
             "max_bytes": 1 << 20,
@@ -351,7 +352,7 @@ class Side:
         return answer
 
     def stored(self) -> Any:
-        """What the coordinator has of the group."""
+        """The coordinator's state of the group."""
         rows = [{"partition": where, "leader_epoch": 0} for where in range(self.partitions)]
         answer = self.peer.ask(
             ApiKey.READ_SHARE_GROUP_STATE,
@@ -373,7 +374,7 @@ def rows_of(answer: Any) -> list[Values]:
 
 
 def delivered(answer: Any) -> set[int]:
-    """The partitions of which an answer to a fetch delivers records."""
+    """The partitions from which the answer to a fetch delivers records."""
     if answer is None or answer["error_code"]:
         return set()
     return {row["partition_index"] for row in rows_of(answer) if row.get("acquired_records")}
@@ -387,10 +388,10 @@ def refuses_all(answer: Any) -> bool:
 
 
 class Runs:
-    """Plays programs on two brokers, Apache Kafka and kwire, each with a group of its own.
+    """Plays programs on two brokers, Apache Kafka and kwire, each with its own group.
 
-    Shape: `trace` has the steps of the last program with both answers; `fetched_again` counts fetches from Apache Kafka,
-    `ended_early` the programs that a mistake of Apache Kafka ended.
+    Shape: `trace` has the steps of the last program with both answers; `fetched_again` counts fetches from Apache
+    Kafka, `ended_early` the programs that a bug in Apache Kafka ended.
     """
 
     def __init__(self, brokers: tuple[BrokerProcess, BrokerProcess]) -> None:
@@ -444,7 +445,7 @@ class Runs:
                 side.end_run()
 
     def _mistake(self, group: str, kafka: Any, kwire: Any) -> str:
-        """The mistake of Apache Kafka that this difference comes from, by what it has just logged, or nothing."""
+        """The bug in Apache Kafka that caused this difference, according to its latest log, or an empty string."""
         log = self.brokers[0].log_path
         if delivered(kwire) - delivered(kafka):
             shown = log.read_text(errors="replace").splitlines()[-FETCHES:]
@@ -462,7 +463,7 @@ class Runs:
         return ""
 
     def _answers(self, sides: Sequence[Side], step: Step) -> list[Any]:
-        """Play a step on both; wait for what Apache Kafka does later than it answers."""
+        """Play a step on both; wait for actions that Apache Kafka finishes after its answer."""
         began = time.monotonic()
         took = []
 
@@ -486,7 +487,7 @@ class Runs:
         return answers
 
     def _settled(self, sides: Sequence[Side]) -> list[Any]:
-        """Wait until both have stored the same, and return what they have."""
+        """Wait until both have stored the same state, and return it."""
         time.sleep(SETTLED_S)
         give_up = time.monotonic() + PATIENCE_S
         while True:
@@ -501,7 +502,7 @@ class Runs:
 
 
 def main() -> None:
-    """Play programs until all are done; print what differs, shrunk."""
+    """Play programs until all are done; print differences, shrunk."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="1-20")
     parser.add_argument("--steps", type=int, default=60)

@@ -1,4 +1,4 @@
-"""The table of scenarios and what records they send."""
+"""The table of scenarios and the records that they send."""
 
 from __future__ import annotations
 

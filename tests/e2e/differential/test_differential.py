@@ -35,7 +35,7 @@ CONFIG = {
 def brokers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
-    """Give Apache Kafka 3.9.2 and kwire, both with ZooKeeper, so that both serve 3.9's versions."""
+    """Give Apache Kafka 3.9.2 and kwire, both with ZooKeeper, so that both serve the versions of 3.9."""
     root = tmp_path_factory.mktemp("differential")
     kafka = kafka_broker(KAFKA_3, root / "kafka", config=CONFIG)
     assert isinstance(kafka, Kafka39Broker)

@@ -1,8 +1,8 @@
-"""Transactions in both protocols and the newest versions of other APIs, beside Apache Kafka 4.3.0.
+"""Transactions in both protocols and the newest versions of other APIs, compared with Apache Kafka 4.3.0.
 
-The broker of 4.3.0 is one KRaft node; kwire has its embedded store, with which it serves what 4.3.0
-serves. What is compared with 3.9.2 in all versions is compared here in the newest. An intended
-difference is listed in ALLOWED.
+The broker of 4.3.0 is one KRaft node; kwire has its embedded store, with which it serves the same versions as 4.3.0.
+Requests that are compared with 3.9.2 in all versions are compared here in the newest. ALLOWED lists intended
+differences.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def comparable(peer: Peer) -> list[Answer]:
 
 
 def without_removed(value: Any) -> Any:
-    """Return a value in which each list of configs lacks those."""
+    """Return a value without these entries in each list of configs."""
     if isinstance(value, dict):
         return {key: without_removed(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -165,7 +165,7 @@ def test_answers_equal_those_of_apache_kafka_4(
 def test_apis_and_features_are_those_of_apache_kafka_4_or_argued(
     brokers: tuple[BrokerProcess, BrokerProcess],
 ) -> None:
-    """In the answers to ApiVersions. What is missing is in docs/apis.md; a range may begin earlier."""
+    """In the answers to ApiVersions. docs/apis.md lists missing APIs; a range may begin earlier."""
     request = {"client_software_name": "test", "client_software_version": "1"}
     answers = []
     for broker in brokers:

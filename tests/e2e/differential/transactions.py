@@ -1,9 +1,8 @@
-"""Transactional producers: InitProducerId to EndTxn, what brokers ask each other, and the views.
+"""Transactional producers: InitProducerId to EndTxn, requests between brokers, and the views.
 
-The same requests for both protocols. Up to EndTxn 4, Produce 11 and TxnOffsetCommit 4 a producer
-adds its partitions itself; after that the second protocol does it (KIP-890), which only 4.3 has.
-Between an end and whatever comes next a scenario waits until the transaction is complete, since how
-long that takes is not compared.
+The same requests for both protocols. Up to EndTxn 4, Produce 11 and TxnOffsetCommit 4, a producer adds its partitions
+itself; after that the second protocol does it (KIP-890), which only 4.3 has. After an end, a scenario waits until the
+transaction is complete, since the duration is not compared.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BUMPING_END = 5
 
 
 class Transactional:
-    """One transactional id on one broker: what its producer sends, compared or not."""
+    """One transactional id on one broker: the requests of its producer, compared or not."""
 
     def __init__(self, peer: Peer, stem: str = "id", produce: int = 11, end: int = 4) -> None:
         self.peer = peer
@@ -55,7 +54,7 @@ class Transactional:
         return {"transactional_id": self.name, "transaction_timeout_ms": 60_000} | more
 
     def init(self, **more: Any) -> Producer:
-        """Begin as a new producer, after whatever is still ending."""
+        """Begin as a new producer, after all transactions that are still ending."""
         answer = self.peer.until(
             lambda answer: answer["error_code"] not in (14, 15, 16, 51),
             ApiKey.INIT_PRODUCER_ID,
@@ -82,7 +81,7 @@ class Transactional:
         }
 
     def begin(self, producer: Producer, *tps: tuple[str, int]) -> None:
-        """Add partitions, where the protocol wants it."""
+        """Add partitions, if the protocol requires it."""
         if self.produce_version < ADDING_PRODUCE:
             self.add(producer, *tps)
 
@@ -193,7 +192,7 @@ def protocol(version: int, bumping: int) -> tuple[int, int]:
 @scenario(ApiKey.INIT_PRODUCER_ID, 0, 5)
 @scenario_of_4(ApiKey.INIT_PRODUCER_ID, 0, 5)
 def transactional_producers(peer: Peer, version: int) -> None:
-    """New, again, with an open transaction, with wrong timeouts; from version 3 on going on."""
+    """New, repeated, with an open transaction, with invalid timeouts; since version 3 also continuing."""
     txn = Transactional(peer)
     topic = peer.create_topic("topic")
 
@@ -399,7 +398,7 @@ def every_end(peer: Peer, version: int) -> None:
 def one_end(
     txn: Transactional, producer: Producer, topic: str, committed: bool, label: str
 ) -> Producer:
-    """A whole transaction, and every way in which its end may be asked for after that."""
+    """A whole transaction, and every way to request its end after that."""
     how, other = ("commit", "abort") if committed else ("abort", "commit")
     txn.begin(producer, (topic, 0), (topic, 1))
     sequence = 0 if txn.end_version >= BUMPING_END else 2 * int(label[-1]) + 4 * (not committed)
@@ -422,7 +421,7 @@ def one_end(
 @scenario(ApiKey.END_TXN, 1, 1)
 @scenario_of_4(ApiKey.END_TXN, 4, 5)
 def takes_too_long(peer: Peer, version: int) -> None:
-    """The coordinator aborts, and the producer then asks for the outcome."""
+    """The coordinator aborts, and the producer then requests the outcome."""
     txn = Transactional(peer, produce=protocol(version, BUMPING_END)[0], end=version)
     topic = peer.create_topic("topic")
     producer = txn.init(transaction_timeout_ms=1_000)

@@ -1,4 +1,4 @@
-"""Compaction: what is kept, what is removed, and that readers find the same log."""
+"""Compaction: kept and removed records, and readers find the same log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 def expected_after(
     before: list[tuple[int, bytes | None, bytes | None]], end_offset: int
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What compaction up to end_offset keeps, as long as no tombstone has expired."""
+    """The records that compaction up to end_offset keeps, while no tombstone has expired."""
     last = {key: offset for offset, key, _ in before if offset < end_offset}
     return [each for each in before if each[0] >= end_offset or last[each[1]] <= each[0]]
 

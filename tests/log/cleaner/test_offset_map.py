@@ -192,7 +192,7 @@ def test_damaged_body_is_refused_or_walked_to_its_end(damage: list[tuple[int, in
         spans = record_spans(bytes(body), 4, 3)
     except CorruptRecord:
         assert record_heads(bytes(body), 4, 3) is None
-        some_records(bytes(body), [1, 3])  # whatever the bytes are, the call returns
+        some_records(bytes(body), [1, 3])  # the call returns for all bytes
         return
     assert record_heads(bytes(body), 4, 3) is None or heads_of(bytes(body), 4, 3) == spans
     assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]]

@@ -1,7 +1,7 @@
-"""A disk in memory: what programs see (the page cache), what the device has, and what goes wrong.
+"""A disk in memory: the view of programs (the page cache), the content of the device, and faults.
 
-A file is three things: `data`, what reads return; `durable`, what the device has for certain; and
-`pending`, the writes and cuts between the two. A directory is the same with names. `fsync` moves
+A file has three parts: `data`, which reads return; `durable`, which is certainly on the device; and
+`pending`, the writes and truncations between the two. A directory is the same with names. `fsync` moves
 pending to durable for that one file or directory only; a power cut keeps some of what is pending:
 
     files         nothing, everything, the first writes with the last one torn at any byte, any
@@ -9,8 +9,8 @@ pending to durable for that one file or directory only; a power cut keeps some o
     directories   the first changes of names, in order, as journaling file systems keep them;
                   each directory for itself
 
-A failed fsync leaves what reads return but forgets that it is not on the device, as Linux does: the
-next fsync succeeds and does not write it. When the process ends, such pages go from the cache.
+As on Linux, a failed fsync does not change what reads return, but forgets that it is not on the device:
+the next fsync succeeds and does not write it. When the process ends, such pages leave the cache.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Folder:
         self.entries: dict[str, Node] = {}
         self.durable: dict[str, Node] = {}
         self.pending: list[tuple[str | None, str | None, Node | None]] = []
-        """(name that goes, name that comes, what it names)"""
+        """(removed name, added name, the node that it names)"""
 
     def change(self, old: str | None, new: str | None, node: Node | None) -> None:
         rename(self.entries, old, new, node)
@@ -196,13 +196,13 @@ class Disk:
     def lose_power(
         self, rng: Random, settle: Callable[[Inode, Random], bytes] | None = None
     ) -> None:
-        """Keep only what reached the device; `settle` decides that for each file."""
+        """Keep only data that has reached the device; `settle` decides that for each file."""
         for folder in self.root.entries.values():
             assert isinstance(folder, Folder)
             _settle(folder, rng, settle or Inode.settled)
 
     def drop_pages(self) -> None:
-        """End the process; what a failed fsync left in the cache is dropped."""
+        """End the process; pages that a failed fsync left in the cache are dropped."""
         for _, node in self.files():
             if node.dropped:
                 device = bytearray(node.durable)
@@ -255,9 +255,9 @@ def _copy(folder: Folder) -> Folder:
 class Fault:
     """A fault and the call at which it occurs.
 
-    Shape: kind is `stop` (the process ends in the middle of the call), `short` (a write stops short
-    and says so), `EIO`, `ENOSPC`, `fsync` or `read`; it strikes at the at-th call of those it can
-    strike, and with sticky at each one after it, below the path prefix only.
+    Shape: kind is `stop` (the process ends in the middle of the call), `short` (a write stops early and reports it),
+    `EIO`, `ENOSPC`, `fsync` or `read`. It occurs at the at-th call of a suitable kind, and if sticky also at each later
+    one, only below the path prefix.
     """
 
     CALLS: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -308,7 +308,7 @@ class DiskFiles(FileLayer):
         self.fault = fault
         self.stopped = False
         self.now_ms = 0
-        """What the file system's clock says."""
+        """The time of the file system's clock."""
         self._nodes: dict[int, tuple[Node, str]] = {}
 
     def close(self) -> None:
@@ -330,7 +330,7 @@ class DiskFiles(FileLayer):
                 raise Stopped
             return kind
         if call == "write" and (kind == "short" or (kind == "ENOSPC" and fault.calls == fault.at)):
-            return kind  # what still has room is written
+            return kind  # the part that still has room is written
         number = errno.ENOSPC if kind == "ENOSPC" else errno.EIO
         if kind != "fsync":
             raise OSError(number, os.strerror(number), path)

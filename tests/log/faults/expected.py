@@ -1,7 +1,7 @@
-"""What one partition must hold, derived only from what was appended to it.
+"""The required content of one partition, derived only from the batches that were appended to it.
 
-Everything here is computed from the batches as they were sent and answered, without code of
-`server/log`, so that a mistake there cannot hide itself.
+Everything here is computed from the batches as they were sent and answered, without code of `server/log`, so that a bug
+there cannot hide itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REMEMBERED = 5
 
 
 class Violation(AssertionError):
-    """The log does not hold what it must."""
+    """The log does not have the required content."""
 
 
 class Batch(NamedTuple):
@@ -103,17 +103,17 @@ class Expected:
         self.directory = directory
         self.topic = topic
         self.origin = 0
-        """Where the log began anew."""
+        """The offset at which the log started again."""
         self.batches: list[Batch] = []
         self.ghosts: dict[int, list[Batch]] = {}
         """By base offset: never acknowledged, or cut off; they may be there after all."""
         self.reference = Reference()
         self.lost_until = 0
-        """A compacted log may have lost its last records and yet go on where they ended."""
+        """A compacted log may have lost its last records and nevertheless continue at their end."""
         self.synced = 0
-        """Below it nothing may be lost, whatever happens."""
+        """Below it, nothing may be lost in any case."""
         self.safe_start = 0
-        """The log start offset cannot be lower than that any more."""
+        """The log start offset can no longer be lower than that."""
         self.told_start = 0
         """Nor higher than that."""
         self.watermark = 0
@@ -121,7 +121,7 @@ class Expected:
         self.leader_epoch = 0
         self.deleted = False
         self.unsure = False
-        """Power or pages were lost since the log was last looked at."""
+        """Power or pages were lost since the log was last checked."""
 
     @property
     def end(self) -> int:
@@ -141,7 +141,7 @@ class Expected:
         self.ghosts.setdefault(batch.base, []).append(batch)
 
     def cut(self, offset: int) -> None:
-        """Remove everything from offset on; until that is synced it may come back."""
+        """Remove everything from offset on; until that is synced, it may come back."""
         kept = [batch for batch in self.batches if batch.last < offset]
         for batch in self.batches[len(kept) :]:
             self.maybe(batch)

@@ -57,7 +57,7 @@ def read_all(log: Log, start: int, end: int, max_bytes: int = 1 << 20) -> list[F
 def check_reopened(log: Log, expected: Expected, required: int, rng: Random) -> None:
     """Check a log opened after a stop in which everything from `required` on may have been lost.
 
-    Shape: afterwards, `expected` is what was found.
+    Shape: afterwards, `expected` is the content that was found.
     """
     start, end = log.log_start_offset, log.log_end_offset
     require(end >= required, f"{log}: records up to {required} were there")
@@ -138,8 +138,8 @@ def _match_compacted(
 ) -> list[Batch]:
     end = log.log_end_offset
     there = {each.base: each.data for each in found}
-    # What was not flushed is not compacted: it is there as it was, or lost; even with something
-    # later still there, since only gaps of logs that are not compacted can be told from others.
+    # Unflushed data is not compacted: it is unchanged, or lost, even with later data still there, since gaps can be
+    # detected only in logs that are not compacted.
     kept = [
         batch
         for batch in expected.batches
@@ -219,8 +219,8 @@ def check_open(log: Log, expected: Expected, rng: Random) -> None:
 
 
 def _check_device(log: Log) -> None:
-    # Whatever the recovery point covers would be there if the power went now; of compacted logs
-    # perhaps under the names of the sources.
+    # Everything below the recovery point would survive a power cut now; in compacted logs perhaps under the names of
+    # the sources.
     layer = log.layer
     assert isinstance(layer, DiskFiles)
     for segment in log.segments:
@@ -251,7 +251,7 @@ def _check_producers(log: Log, expected: Expected) -> None:
         last = producer.batches[-1] if producer.batches else None
         below = entry.last_data_offset < log.log_start_offset
         if producer.faded or (below and (last is None or last.last < start)):
-            continue  # it cannot be known which batches below the start came back after the power cut
+            continue  # it is unknown which batches below the start came back after the power cut
         if entry.batches:
             require(
                 last is not None and entry.last_data_offset == last.last,
@@ -317,7 +317,7 @@ def _check_transactions(log: Log, expected: Expected, rng: Random) -> None:
                 all(pid in clipped for pid, _ in got ^ wanted),
                 f"{log}: aborted in [{low}, {high}): {got}, not {wanted}",
             )
-    # and what a read_committed consumer reads
+    # and the records of a read_committed consumer
     aborted = log.aborted_transactions(start, stable)
     for batch in expected.batches:
         if batch.transactional and batch.control is None and start <= batch.base < stable:
@@ -397,7 +397,7 @@ def _check_segment(log: Log, segment: LogSegment, end: int) -> None:
 
 
 def _check_reads(log: Log, rng: Random) -> None:
-    # A fetch from any offset, of any size, begins with the batch that holds the offset.
+    # A fetch from any offset, of any size, begins with the batch that contains the offset.
     start, end = log.log_start_offset, log.log_end_offset
     if start == end:
         return

@@ -1,4 +1,4 @@
-"""The operations on the logs of a schedule, and their effect on what is expected."""
+"""The operations on the logs of a schedule, and their effect on the expected content."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ class Operations:
             known = entry.producer_epoch if entry is not None else 0
             epoch, sequence = max(producer.epoch, known) + 1, 0
         elif entry is not None and (not entry.batches or producer is None):
-            # Its records are gone and only a marker is left: refused, as by Apache Kafka; then
-            # the producer continues with another epoch.
+            # Its records are gone and only a marker is left: refused, as in Apache Kafka; then the producer continues
+            # with another epoch.
             epoch, sequence = entry.producer_epoch + 1, 0
         self._send(log, expected, pid, epoch, sequence)
 
@@ -267,7 +267,7 @@ class Operations:
             if last.base < log.log_start_offset:
                 continue
             if last.transactional and producer.first_open < 0:
-                continue  # its transaction has ended, so nobody resends it
+                continue  # its transaction has ended, so the producer does not resend it
             data = memoryview(bytearray(last.data))
             data[0:8] = bytes(8)
             answer = log.append_as_leader(data, expected.leader_epoch, self.now_ms)

@@ -1,4 +1,4 @@
-"""Opening after a crash: wherever the log was cut, it holds a prefix of what was appended."""
+"""Opening after a crash: for every cut, the log contains a prefix of the appended records."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_only_segments_above_the_recovery_point_are_read(tmp_path: Path) -> None
         recovery_point=point,
         now_ms=NOW,
     )
-    assert loaded.recovered_segments <= 2  # the one that ends there may have been sealed since
+    assert loaded.recovered_segments <= 2  # the segment that ends there may have been sealed since
     assert sum(reads) < log.size_bytes / 5
     assert values(open_log(tmp_path, SETTINGS, recovery_point=point)) == [*data, b"after"]
 

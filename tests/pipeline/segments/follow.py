@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def writer(spark: SparkSession, logs: str, topic: str, out: str, most: int) -> DataStreamWriter:
-    """The query, not yet started; its checkpoint is beside what it writes."""
+    """The query, not yet started; its checkpoint is next to its output."""
     stream = segments.read_stream(
         spark, logs, topics=topic, includeHeaders=True, maxOffsetsPerTrigger=most
     )

@@ -13,7 +13,7 @@ from kwire.pipeline.segments.slices import Slice
 
 
 def slices(path: Path, **options: str) -> list[Slice]:
-    """The slices that a batch query gives to its tasks, as they receive them."""
+    """The slices that the tasks of a batch query receive."""
     parsed = parse({"path": str(path), **options})
     logs = plan.find(parsed)
     found = plan.between(logs, plan.starts(logs, parsed), plan.ends(logs, parsed), parsed)

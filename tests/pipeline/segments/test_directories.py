@@ -350,7 +350,7 @@ def test_a_wrong_option_is_named(tmp_path: Path, option: str, text: str, message
 
 
 def test_stream_notices_a_partition_that_is_gone(tmp_path: Path) -> None:
-    """What it had behind the last offset that was read is unknown, but would be missing without a word."""
+    """Its records after the last read offset are unknown, but would be missing without notice."""
     filled(tmp_path)
     given = {"path": str(tmp_path), "subscribePattern": "t.*"}
     follower = Follower(parse(given))
@@ -410,7 +410,7 @@ def test_sparks_processes_run_the_python_of_the_session(monkeypatch: pytest.Monk
 
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert chosen(session("local[2]")) == sys.executable
-    # On other machines it may be elsewhere, and what a user chose stays.
+    # On other machines it may be elsewhere, and a user's choice stays.
     assert chosen(session("spark://h:7077")) == "python3"
     assert chosen(session("local[2]", **{"spark.pyspark.python": "x"})) == "python3"
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
@@ -432,7 +432,7 @@ def test_follower_admits_what_spark_asks_for_and_stops_where_it_was(tmp_path: Pa
     assert start == {"topic": {"0": 0}}
     assert follower.after(start, 12) == {"topic": {"0": 12}}
     assert follower.after(start, None) == follower.newest() == {"topic": {"0": 30}}
-    # Trigger.AvailableNow: what comes later is for the next query, new partitions too.
+    # Trigger.AvailableNow: later records are for the next query, as are new partitions.
     follower.stop_at_newest()
     _grown(tmp_path, 50)
     shutil.copytree(tmp_path / str(TP), tmp_path / "tail-0")

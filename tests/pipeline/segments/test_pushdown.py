@@ -1,4 +1,4 @@
-"""Filters that the source uses: what they save, and that no row is lost; without Spark."""
+"""Filters that the source uses: their savings, and no row is lost; without Spark."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_equal_keys_are_what_is_passed_on(folder: Path) -> None:
     found = rows_of(folder, Pushed(keys=keys, start=10, end=390))
     assert found == [r for r in everything if r["key"] in keys and 10 <= r["offset"] < 390]
     assert len(found) > 100
-    # Also where headers would give every column.
+    # Also where headers would return every column.
     parsed = parse({"path": str(folder)})
     pushed = Pushed(keys=keys)
     (cut, *_) = plan.slices(parsed, pushed)

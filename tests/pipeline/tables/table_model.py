@@ -1,4 +1,4 @@
-"""An archive that is written without Spark, and what its tables have, as the same tuples that `archive_model` has."""
+"""An archive written without Spark, and the content of its tables, as the same tuples as in `archive_model`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def follow(path: Path, *formats: str, **options: object) -> int:
 
 
 def in_table(path: Path, format: str, topic: str = "orders") -> list[Record]:
-    """What a table has, as its own library reads it."""
+    """The content of a table, read by its own library."""
     return sorted(records_of(topic, rows_of_table(path, format, topic)))
 
 
@@ -108,7 +108,7 @@ def rows_of_table(path: Path, format: str, topic: str, kind: str = "") -> list[d
 
 
 def ranges_of(path: Path, format: str, topic: str = "orders") -> list[dict[str, list[int]]]:
-    """The first and last offsets, by partition, that each commit of a table says it adds."""
+    """The first and last offsets, by partition, that each commit of a table adds according to its metadata."""
     place = Place(Archive(path), options_of())
     table = place.table(format, topic)
     table.open(create=False)

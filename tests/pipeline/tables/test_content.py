@@ -22,7 +22,7 @@ EVERYTHING = Range()
 
 
 def read(content: Content) -> list[tuple[object, ...]]:
-    """What replay would write, in its order."""
+    """The records that replay would write, in its order."""
     content.check()
     return [
         (one.topic, one.partition, *row.values())

@@ -46,7 +46,7 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 
 def source_of(path: Path, format: str) -> str:
-    """What DuckDB selects from."""
+    """The FROM clause for DuckDB."""
     if format == "delta":
         return f"delta_scan('{path}/topic=orders')"
     place = Place(Archive(path), options_of())
@@ -63,7 +63,7 @@ def test_duckdb_reads_what_was_archived(path: Path, format: str) -> None:
         found = engine.execute(query)
         names = [column[0] for column in found.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-    # DuckDB gives moments with a zone by way of another package.
+    # DuckDB returns timestamps with a zone by means of another package.
     for row in rows:
         row["timestamp"] = datetime.fromtimestamp(row.pop("ms") / 1000, UTC)
     assert digest(sorted(records_of("orders", rows))) == digest(archived(path))
@@ -83,7 +83,7 @@ def lakehouse(spark: SparkSession, path: Path) -> SparkSession:
     settings = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The name that kwire gives its own catalog.
+        # The name of kwire's own catalog.
         "spark.sql.catalog.kwire": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.kwire.type": "jdbc",
         "spark.sql.catalog.kwire.uri": f"jdbc:sqlite:{path}/{CATALOG}",

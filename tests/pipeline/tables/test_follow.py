@@ -1,4 +1,6 @@
-"""Tables of an archive: they have what its manifests name, and say in each commit which of them they have reached."""
+"""Tables of an archive: they contain the records of its manifests, and each commit states which manifests it has
+reached.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +209,7 @@ def test_files_are_kept_while_a_table_that_does_not_follow_may_name_them(tmp_pat
 
 
 def test_a_topic_has_one_iceberg_table(tmp_path: Path) -> None:
-    """A second one, of another catalog or namespace, would keep files that the first one lets go, and the other way round."""
+    """A second one, of another catalog or namespace, would keep files that the first one drops, and the reverse."""
     add_batch(tmp_path, 10)
     follow(tmp_path, "iceberg")
     add_batch(tmp_path, 10, batch=1)
@@ -249,7 +251,7 @@ def test_iceberg_tables_of_an_archive_elsewhere_are_made_anew(
 
 
 def test_files_of_log_directories_have_the_columns_of_tables() -> None:
-    """Those are written without Spark, and a table takes only what fits its own columns."""
+    """Those are written without Spark, and a table accepts only files that fit its own columns."""
     assert archive_slices._SCHEMA.equals(raw_schema())
 
 
@@ -259,7 +261,7 @@ def test_files_of_log_directories_have_the_columns_of_tables() -> None:
 def test_times_that_python_does_not_know_do_not_stop_a_table(
     tmp_path: Path, format: str, far_ms: int
 ) -> None:
-    """Producers that count microseconds or nanoseconds are in the year 58,000, or at the end of what Spark counts."""
+    """Producers that count microseconds or nanoseconds are in the year 58,000, or at the end of Spark's range."""
     add_batch(tmp_path, 10)
     follow(tmp_path, format)
     archive = Archive(tmp_path)

@@ -1,7 +1,7 @@
 """The commits of tables while the process that makes them is killed: each record is in the tables once.
 
-No Spark: a process archives small batches and lets both tables follow, over and over, until it is killed at any moment.
-KWIRE_LONG=1 kills it 40 times, KWIRE_KILLS=N N times; KWIRE_SEED=N chooses when.
+Without Spark: a process archives small batches and lets both tables follow, repeatedly, until it is killed at any
+moment. KWIRE_LONG=1 kills it 40 times, KWIRE_KILLS=N N times; KWIRE_SEED=N chooses when.
 """
 
 from __future__ import annotations

@@ -65,13 +65,13 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def catalog(uri: str, tmp_path: Path) -> dict[str, object]:
-    """The options of a table in this catalog; each test has a namespace of its own."""
+    """The options of a table in this catalog; each test has its own namespace."""
     properties = [("type", "rest"), ("uri", uri)]
     return {"catalog_properties": properties, "namespace": tmp_path.name}
 
 
 def in_catalog(path: Path, catalog: dict[str, object]) -> list[Record]:
-    """What the table has, as pyiceberg reads it."""
+    """The content of the table, read by pyiceberg."""
     place = Place(Archive(path), options_of("iceberg", **catalog))
     table = place.catalog().load_table((str(catalog["namespace"]), "orders"))
     rows = table.scan().to_arrow().to_pylist()

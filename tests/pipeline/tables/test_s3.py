@@ -42,7 +42,7 @@ BUCKET = "lake"
 @pytest.fixture(scope="module")
 def s3(spark: SparkSession) -> Iterator[str]:
     """The store's address; Spark's Hadoop client knows it."""
-    # Not in this process: deltalake waits for some answers while it holds the interpreter's lock.
+    # In a separate process, because deltalake waits for some answers while it holds the interpreter's lock.
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with subprocess.Popen(
@@ -60,7 +60,7 @@ def s3(spark: SparkSession) -> Iterator[str]:
 
 
 def wait_for(port: int) -> None:
-    """Wait until somebody listens."""
+    """Wait until the port has a listener."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -82,7 +82,7 @@ def create_bucket(address: str) -> None:
 
 
 def tell_spark(spark: SparkSession, address: str) -> None:
-    """What a user gives by `--conf spark.hadoop.fs.s3a....`, for a session that runs already."""
+    """A user's `--conf spark.hadoop.fs.s3a....`, for a session that is already running."""
     assert spark.sparkContext._jsc is not None
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     for name, value in {
@@ -142,7 +142,7 @@ def options_of(broker: BrokerProcess, topic: str, path: str, catalog: Path) -> N
 
 
 def in_tables(path: str, topic: str, options: Namespace) -> dict[str, list[Record]]:
-    """What both tables have, as their own libraries read them."""
+    """The content of both tables, read by their own libraries."""
     storage = for_delta(store_settings(path))
     delta = DeltaTable(f"{path}/topic={topic}", storage_options=storage).to_pyarrow_table()
     place = Place(Archive(path), options)

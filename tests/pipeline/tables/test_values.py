@@ -1,4 +1,4 @@
-"""Values become columns, or dead letters that say why."""
+"""Values become columns, or dead letters with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole job with `--value-schema` and `--compact`: what Spark's tasks make of values, and the tables that follow."""
+"""The whole job with `--value-schema` and `--compact`: the results of Spark's tasks, and the tables that follow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.e2e]
 
 FIRST = "id INT NOT NULL, name STRING"
-#: `name` is left out, `amount` is new.
+#: `name` is omitted, `amount` is new.
 SECOND = "id INT NOT NULL, amount DOUBLE"
 
 
@@ -88,7 +88,7 @@ def test_values_of_two_schemas_are_in_tables_that_follow_compaction(
     assert job.compact_archive(spark, options_of(*compacting, "--keep-replaced=0s")) == 0
     after = Archive(path).files()
     assert len(after) == 2
-    # The old files are deleted, and with them what was made of them.
+    # The old files are deleted, together with the results derived from them.
     assert not any(Path(file).exists() for file in before)
     left = {file.name for file in path.glob(f"{VALUES}/*/*/date=*/**/*.parquet")}
     assert left <= {Path(file).name for file in after}

@@ -22,7 +22,7 @@ ALICE = LoggedIn("User:alice", False, "X", 5000)
 
 
 class Scripted:
-    """A mechanism whose answers are given."""
+    """A mechanism with predetermined answers."""
 
     name = "X"
 
@@ -51,7 +51,7 @@ def login_with(
 
 
 def in_state(state: State) -> Authenticator:
-    """A login that has come to a state."""
+    """A login that has reached a state."""
     login = login_with(Challenge(b""), previous=ALICE if state is State.OTHER_MECHANISM else None)
     if state is State.HANDSHAKE:
         login.versions_told()

@@ -1,4 +1,4 @@
-"""SCRAM: the exchanges of the RFCs, what is stored, and everything a client can get wrong."""
+"""SCRAM: the exchanges of the RFCs, stored credentials, and all possible errors of a client."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def server_of(
 def proof_for(
     password: str, first_bare: str, challenge: bytes, *, mechanism: str = SHA_256
 ) -> bytes:
-    """What a client answers to the broker's first message."""
+    """A client's answer to the broker's first message."""
     nonce, salt, iterations = (part[2:] for part in challenge.decode().split(","))
     salted = salted_password(mechanism, password, b64decode(salt), int(iterations))
     without_proof = f"c=biws,r={nonce}"
@@ -263,5 +263,5 @@ def test_delegation_token_logs_its_owner_in_until_it_expires() -> None:
     for extensions in ("", ",tokenauth=false"):
         with pytest.raises(LoginFailed):
             log_in(server_of(tokens={"id-1": token}), "id-1", "hmac", extensions)
-    with pytest.raises(LoginFailed):  # a user is no token
+    with pytest.raises(LoginFailed):  # a user is not a token
         log_in(server_of(tokens={}), "user", "pencil", ",tokenauth=true")

@@ -1,4 +1,4 @@
-"""What Java 17.0.15 and Apache Kafka 3.9.2 made of names and rules."""
+"""The results of Java 17.0.15 and Apache Kafka 3.9.2 for names and rules."""
 
 from __future__ import annotations
 

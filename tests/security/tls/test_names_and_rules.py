@@ -1,4 +1,4 @@
-"""Names of certificate owners and the rules about them, beside Java's and Apache Kafka's own."""
+"""Names of certificate owners and the rules about them, compared with Java's and Apache Kafka's own."""
 
 from __future__ import annotations
 

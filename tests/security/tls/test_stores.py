@@ -1,4 +1,4 @@
-"""Keys and certificates from the ssl.* settings of a listener, and what is said of those that cannot be used."""
+"""Keys and certificates from the ssl.* settings of a listener, and the messages about unusable ones."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_pem_file_with_an_encrypted_key_is_used(authority: Authority, tmp_path: 
 def test_pkcs12_file_is_used_whatever_the_type_says_of_it(
     authority: Authority, tmp_path: Path, kind: str | None
 ) -> None:
-    """Java reads it, too, if the type says JKS, which is the default."""
+    """Java also reads it if the type says JKS, which is the default."""
     store = tmp_path / "broker.p12"
     store.write_bytes(pkcs12(authority.issue("CN=broker"), authority, PASSWORD))
     settings = inline(authority)
