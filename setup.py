@@ -13,12 +13,12 @@ from runpy import run_path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 
-SOURCE = "kwire/_native.pyx"  # includes the _native_*.pxi beside it
+SOURCE = "kwire/_native.pyx"  # includes the _native_*.pxi next to it
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
 
 
 def extensions() -> list[Extension]:
-    """The native module, if it is to be built."""
+    """The native module, if it should be built."""
     if os.environ.get("KWIRE_PURE") == "1":
         return []
     try:
@@ -37,9 +37,7 @@ def extensions() -> list[Extension]:
     )
     built: list[Extension] = cythonize([module], build_dir="build/native", quiet=True)
     for each in built:
-        each.optional = (
-            True  # a build that fails is left out; Cython does not keep what was said before
-        )
+        each.optional = True  # a failed build is skipped; Cython does not keep its earlier messages
     return built
 
 

@@ -1,9 +1,8 @@
-"""What compaction costs: its speed, and the latency of other clients while it runs. python -m bench.cleaner
+"""The cost of compaction: its speed, and the latency of other clients while it runs. python -m bench.cleaner
 
-`speed`: MB/s of one round over a log of sealed segments on one core, both passes, per record size.
-`latency`: ms to produce one 100-byte record with acks=all, and to fetch it back, on a separate topic, with
-the cleaner off and with it always busy; the broker is a separate process.
-`bench.compaction` compares the speed with Apache Kafka's.
+`speed`: MB/s of one round over a log of sealed segments on one core, both passes, per record size. `latency`: ms to
+produce one 100-byte record with acks=all, and to fetch it back, on a separate topic, with the cleaner off and with it
+always busy; the broker is a separate process. `bench.compaction` compares the speed with Apache Kafka's.
 """
 
 from __future__ import annotations

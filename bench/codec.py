@@ -1,9 +1,9 @@
-"""What encoding and decoding cost, compared with kio and kafka-python. python -m bench.codec
+"""The cost of encoding and decoding, compared with kio and kafka-python. python -m bench.codec
 
-Each library decodes the same bytes, and encodes what it decoded, at the latest version that all of
-them know. The libraries take turns within one run, in slices of a few milliseconds; each library's
-figure is that of its best slice, in microseconds per message. Ratios above 1 are in kwire's favour.
-kio's decoder is native code (Rust) since 0.6; its encoder, and all of 0.5, are Python.
+Each library decodes the same bytes, and encodes the decoded message, at the latest version that all of them know. The
+libraries take turns within one run, in slices of a few milliseconds; each library's figure is that of its best slice,
+in microseconds per message. Ratios above 1 are in kwire's favor. kio's decoder is native code (Rust) since 0.6; its
+encoder, and all of 0.5, are Python.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the log's append and read cost in Python, compared with the bare system calls. python -m bench.log
+"""The cost of the log's append and read in Python, compared with the bare system calls. python -m bench.log
 
-Prints microseconds per call, the best of several rounds, for one 16 KiB batch and one 128 KiB batch:
-`floor` is crc32c over the batch, two pack_into and one pwrite; `append` is Log.append_as_leader.
+Prints microseconds per call, the best of several rounds, for one 16 KiB batch and one 128 KiB batch: `floor` is crc32c
+over the batch, two pack_into and one pwrite; `append` is Log.append_as_leader.
 """
 
 from __future__ import annotations

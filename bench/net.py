@@ -1,7 +1,7 @@
-"""What receiving, dispatching and replying cost: `python -m bench.net`.
+"""The cost of receiving, dispatching and replying: `python -m bench.net`.
 
-A client process sends frames over loopback, several in flight, to a listener that answers each with a few
-bytes. CPU is the server's only, user and system; `recv` is the number of receive calls per request.
+A client process sends frames over loopback, several in flight, to a listener that answers each with a few bytes. CPU is
+the server's only, user and system; `recv` is the number of receive calls per request.
 """
 
 from __future__ import annotations

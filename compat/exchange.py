@@ -26,13 +26,13 @@ from typing import NamedTuple
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 RUN_LENGTH = 500  # records between two changes of headers in the profile `runs`
-IDLE_S = 15.0  # a reader that gets nothing for so long gives up
+IDLE_S = 15.0  # a reader gives up after this time without records
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class ExchangeRecord(NamedTuple):
-    """What a record must be after the round trip; timestamp_ms is None where the writer cannot set it."""
+    """The expected record after the round trip; timestamp_ms is None if the writer cannot set it."""
 
     key: bytes | None
     value: bytes | None
@@ -113,11 +113,11 @@ def records(profile: str, partition: int, count: int) -> Iterator[ExchangeRecord
 
 
 class Difference(Exception):
-    """A record that came back is not the one that was written."""
+    """A received record differs from the written one."""
 
 
 class Check:
-    """Compares what a reader gets with what the writer was to write, partition by partition."""
+    """Compares a reader's records with the expected ones, partition by partition."""
 
     def __init__(self, profile: str, total: int) -> None:
         self.profile = profile
@@ -152,7 +152,7 @@ class Check:
         self.last_progress_s = time.monotonic()
 
     def done(self) -> bool:
-        """Tell whether all records came. Errors: Difference after IDLE_S without one."""
+        """Tell whether all records have arrived. Errors: Difference after IDLE_S without one."""
         if self.left and time.monotonic() - self.last_progress_s > IDLE_S:
             raise Difference(f"{self.left} records did not come; reached {self.next_offset}")
         return self.left == 0

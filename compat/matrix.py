@@ -43,7 +43,7 @@ TITLES = {
     "spark": "Spark's kafka source and sink",
 }
 MARKS = {"passed": "yes", "failed": "**no**", "skipped": ""}
-#: What a test of the feature "tools" is about, by the beginning of its name.
+#: The subject of a test of the feature "tools", by the beginning of its name.
 TOOLS = {
     "test_topic_is_created": "kafka-topics",
     "test_unavailable": "kafka-topics",
@@ -80,7 +80,7 @@ Outcomes = dict[str, str]
 
 
 class Result(NamedTuple):
-    """What one run of a client in one version showed: feature -> test -> outcome."""
+    """The result of one run of a client in one version: feature -> test -> outcome."""
 
     client: str
     version: str
@@ -110,7 +110,7 @@ def load(folder: Path) -> list[Result]:
 
 
 def version_key(version: str) -> list[int]:
-    """Return what orders versions."""
+    """Return the sort key of versions."""
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
@@ -161,7 +161,7 @@ def outcomes_of(client: str, results: list[Result]) -> Outcomes:
 
 
 def review(allowed: set[str], findings: str, outcomes: Outcomes) -> tuple[set[str], list[str]]:
-    """Return what tests.allow is to hold now, and what is wrong.
+    """Return the new content of tests.allow, and the errors.
 
     Shape: a listed test must not fail, and a test that fails must be named in FINDINGS.md.
     """
@@ -182,7 +182,7 @@ def names(findings: str, test: str) -> bool:
 
 
 def allowed_tests(client: str) -> set[str]:
-    """Return what a client's tests.allow lists."""
+    """Return the tests in a client's tests.allow."""
     path = ROOM / client / "tests.allow"
     return set(path.read_text().split("\n")) - {""} if path.exists() else set()
 

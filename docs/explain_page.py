@@ -1,4 +1,4 @@
-"""`explain.md`: what `kwire explain` says, derived from its rules and their examples."""
+"""`explain.md`: the answers of `kwire explain`, derived from its rules and their examples."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ ADDITIONS = {
     "PushTelemetry": "the same; kwire serves both with `--http`, which shows the metrics",
 }
 
-#: What a version adds that a handler does not serve: (API, version) -> description.
+#: Features of a version that a handler does not serve: (API, version) -> description.
 NEWER_VERSIONS: dict[tuple[ApiKey, int], str] = {}
 
 
@@ -217,7 +217,7 @@ def _missing_versions(table: HandlerTable, ceiling: Ceiling) -> Iterator[str]:
 
 
 def handler_omissions() -> dict[str, str]:
-    """Handler file -> its `Omitted:` paragraph as one line; those that omit nothing are left out."""
+    """Handler file -> its `Omitted:` paragraph as one line; handlers without omissions have no entry."""
     found = {}
     for path in sorted((HERE.parent / "server" / "handlers").glob("*.py")):
         match = OMITTED.search(ast.get_docstring(ast.parse(path.read_text())) or "")
@@ -234,7 +234,7 @@ def api_name(key: int) -> str:
 
 # -- configs.md ------------------------------------------------------------------------------------
 
-#: Dynamic in Apache Kafka; here only what file and command line say of them counts.
+#: Dynamic in Apache Kafka; in kwire, only the file and the command line set them.
 READ_AT_START = frozenset(
     {
         "max.connections",
@@ -254,7 +254,7 @@ NEWER_DEFAULTS = {
     "num.recovery.threads.per.data.dir": "2",
 }
 
-#: Where the default's text is Apache Kafka's and what kwire does without a value is not.
+#: Keys whose default has Apache Kafka's text, but another meaning in kwire.
 DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
     "queued.max.request.bytes": (
         "no limit",
@@ -306,7 +306,7 @@ WHEN = {
 
 
 def configs_page() -> str:
-    """Every config key with type, default and what it does."""
+    """Every config key with type, default and effect."""
     lines = [
         "# Configuration\n",
         "This page lists all settings. Set them in a file (`kwire serve --config FILE`) or with `-o key=value`. Names, types,",
@@ -489,7 +489,7 @@ def render(name: str) -> str:
 
 
 def main(check: bool) -> int:
-    """Write the pages, or with `check` only tell which ones are out of date."""
+    """Write the pages, or with `check` only report which ones are out of date."""
     stale = [
         name
         for name in PAGES

@@ -1,7 +1,7 @@
-"""The rows of docs/kips.md: the KIPs that concern brokers or the protocol, and what shows that they work.
+"""The rows of docs/kips.md: the KIPs that concern brokers or the protocol, and the proof that they work.
 
-A row names the API versions that a KIP introduced; its state follows from those that the handler table serves. If a KIP has no
-API version of its own, the row names the test that shows it. The state is given by hand only if there is neither.
+A row names the API versions that a KIP introduced; its state follows from those that the handler table serves. If a KIP
+has no API version of its own, the row names the test that shows it. The state is set by hand only if there is neither.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ SUPPORTED, PARTIAL, WIRE_ONLY, NOTHING = "Supported", "Partial", "Wire only", "-
 class Kip(NamedTuple):
     """One row.
 
-    Shape: `apis` has an API and a version each ("Fetch 12"), separated by commas; `test` is a file below tests/;
-    `missing` says what is left out, and turns Supported into Partial; `stated` overrides what follows from the rest.
+    Shape: `apis` has APIs, each with a version ("Fetch 12"), separated by commas; `test` is a file below tests/;
+    `missing` names the omitted part, and turns Supported into Partial; `stated` overrides the state that follows from
+    the rest.
     """
 
     numbers: str

@@ -1,4 +1,4 @@
-"""`metrics.md`: what `kwire serve --http` serves, derived from the table of metrics."""
+"""`metrics.md`: the metrics of `kwire serve --http`, derived from the table of metrics."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ percentile of Apache Kafka (in whole milliseconds), then those of kwire:
 
 
 def metrics_page() -> str:
-    """What is served, by which names, and for which dashboards."""
+    """The served metrics, their names, and their dashboards."""
     lines = [INTRO]
     lines += ["| dashboard | metrics | served | not served |", "| --- | ---: | ---: | --- |"]
     for dashboard in DASHBOARDS:
@@ -175,7 +175,7 @@ def metrics_page() -> str:
 
 
 def beside_kafka() -> list[str]:
-    """The values of Apache Kafka's MBeans beside kwire's, recorded under one load."""
+    """The values of Apache Kafka's MBeans next to kwire's, recorded under one load."""
     rows = compared()
     values, equal = sum(row.values for row in rows), sum(row.equal for row in rows)
     lines = [

@@ -5,7 +5,7 @@
 Opens RATE connections a second (0: as many as it can), at most AT_ONCE at a time, and logs in on each with a wrong password:
 the whole exchange, with the broker's nonce in the final message, so that the broker has to check the proof. It knows no
 password and computes no hashes, so it costs its owner less than the broker. Ends when standard input closes; then a
-line of JSON says how many logins were begun, and what became of them.
+line of JSON gives the number of started logins, and their outcomes.
 """
 
 from __future__ import annotations

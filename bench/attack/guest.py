@@ -2,10 +2,10 @@
 
     python -m bench.attack.guest PORT CA USER PASSWORD TOPIC [GROUP]
 
-One connection with SASL_SSL produces with acks=all and asks for metadata, 2 ms after each answer; all 25 requests,
-another connection comes, makes its handshake, logs in with SCRAM-SHA-512 and asks for metadata. With GROUP, it is a member
-of that share group as well, and after each record that it has produced it fetches and acknowledges one. Ends when standard input
-closes; then a line of JSON says when each began, and how long it took.
+One connection with SASL_SSL produces with acks=all and requests metadata, 2 ms after each answer. Every 25 requests,
+another connection is opened, which makes its handshake, logs in with SCRAM-SHA-512 and requests metadata. With GROUP,
+the client is also a member of that share group, and fetches and acknowledges one record after each record that it has
+produced. Ends when standard input closes; then a line of JSON gives the start and the duration of each operation.
 """
 
 from __future__ import annotations

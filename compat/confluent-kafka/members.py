@@ -1,7 +1,8 @@
-"""Members of consumer groups, by confluent-kafka, each in a thread of its own; tests/support/group_members.py describes the lines.
+"""Members of consumer groups, by confluent-kafka, each in its own thread.
 
-A record is written, then committed before its partition is given up. A member that fails for good (its instance id is still
-taken, say) is made anew, as a supervisor would do.
+tests/support/group_members.py describes the lines. A record is written, then committed before its partition is given
+up. A member that fails permanently (for example because its instance id is still in use) is created again, as a
+supervisor would do.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Member(threading.Thread):
         super().__init__(daemon=True)
         self.name, self.topics, self.settings = name, topics, settings
         self.leaving = threading.Event()
-        #: What was written and not committed: (topic, partition) -> the next offset.
+        #: Written but uncommitted records: (topic, partition) -> the next offset.
         self.open: dict[tuple[str, int], int] = {}
 
     def run(self) -> None:
@@ -53,7 +54,7 @@ class Member(threading.Thread):
         say(self.name, "left")
 
     def read(self, consumer: Consumer) -> None:
-        """Read until it is to leave. Errors: KafkaException if the consumer is of no use any more."""
+        """Read until it should leave. Errors: KafkaException if the consumer can no longer be used."""
         read = 0
         while self.open or not self.leaving.is_set():
             message = consumer.poll(0 if self.open else 0.1)
@@ -69,7 +70,7 @@ class Member(threading.Thread):
                 self.commit(consumer, list(self.open))
 
     def commit(self, consumer: Consumer, keys: Iterable[tuple[str, int]]) -> bool:
-        """Commit once, and say what is stored."""
+        """Commit once, and report the stored offsets."""
         wanted = [TopicPartition(*key, self.open[key]) for key in keys if key in self.open]
         if not wanted:
             return True

@@ -28,7 +28,7 @@ def metadata(host: str, port: int) -> MetadataResponse:
 
 
 def main() -> int:
-    """Say what is wrong, if anything is."""
+    """Report problems, if there are any."""
     host, _, port = sys.argv[1].rpartition(":")
     try:
         answer = metadata(host, int(port))

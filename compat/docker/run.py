@@ -29,12 +29,12 @@ RATE = 400  # records a second
 
 
 def say(text: str) -> None:
-    """Print with the time, at once."""
+    """Print with the time, immediately."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 def until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> float:
-    """Wait for what containers do; returns the seconds it took."""
+    """Wait for containers; returns the seconds it took."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > timeout_s:
@@ -56,14 +56,14 @@ class Project:
         self.command = [*program, "-f", "docker-compose.yml", "-f", network, "-p", name]
 
     def compose(self, *words: str) -> str:
-        """What a compose command says on standard output."""
+        """The standard output of a compose command."""
         ran = subprocess.run(
             [*self.command, *words], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True
         )
         return ran.stdout
 
     def docker(self, *words: str) -> str:
-        """What a docker command says."""
+        """The output of a docker command."""
         return subprocess.run(
             ["docker", *words], capture_output=True, text=True, check=True
         ).stdout.strip()
@@ -92,7 +92,7 @@ class Project:
 
 
 class Load:
-    """A producer and a consumer, each in a thread, and all that they were told."""
+    """A producer and a consumer, each in a thread, and their results."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -165,8 +165,8 @@ class Load:
         try:
             until(lambda: len(self.read) >= len(self.acknowledged), "everything read", 60)
         except TimeoutError:
-            pass  # the count says it
-        time.sleep(2)  # what should not come has time to come
+            pass  # the count shows it
+        time.sleep(2)  # wait for records that must not come
         self.drained.set()
         self.threads[1].join()
 
@@ -181,7 +181,7 @@ class Load:
 
 
 def in_sync(admin: AdminClient, topic: str, count: int) -> bool:
-    """Whether every partition has so many replicas in sync."""
+    """Whether every partition has this many replicas in sync."""
     partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
     return bool(partitions) and all(len(partition.isrs) == count for partition in partitions)
 

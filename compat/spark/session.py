@@ -1,8 +1,7 @@
-"""A Spark session that does what it is told on standard input, one JSON object a line.
+"""A Spark session that follows instructions on standard input, one JSON object per line.
 
-Run by the Python that has pyspark: `session.py BOOTSTRAP JARS_FOLDER`. A line is
-{"do": NAME, ...arguments}; the answer is one line of JSON on standard output. Starting a session
-costs seconds, so all tests share one.
+Run by the Python that has pyspark: `session.py BOOTSTRAP JARS_FOLDER`. A line is {"do": NAME, ...arguments}; the answer
+is one line of JSON on standard output. Starting a session costs seconds, so all tests share one.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Session:
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.driver.memory", "700m")
-            # Thousands of rows, not millions: what is compiled for speed would cost more than it gives.
+            # Thousands of rows, not millions: code generation would cost more than it gains.
             .config("spark.sql.codegen.wholeStage", "false")
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
             .config("spark.driver.bindAddress", "127.0.0.1")
@@ -92,7 +91,7 @@ class Session:
         return self._source(self.spark.read, options).rdd.getNumPartitions()
 
     def start(self, name: str, options: dict[str, str], checkpoint: str, output: str) -> bool:
-        """Start a query that writes what it reads as JSON files."""
+        """Start a query that writes its input as JSON files."""
         frame = self._source(self.spark.readStream, options).selectExpr(*SHOWN)
         self.queries[name] = (
             frame.writeStream.format("json")
@@ -104,9 +103,9 @@ class Session:
         return True
 
     def forward(self, options: dict[str, str], topic: str, checkpoint: str) -> bool:
-        """Copy a topic into another as a stream, as far as there is something now.
+        """Copy a topic into another as a stream, up to the current end.
 
-        Shape: options that begin with `kafka.` are the sink's, too.
+        Shape: options that begin with `kafka.` are also the sink's.
         """
         frame = self._source(self.spark.readStream, options).selectExpr("key", "value", "partition")
         query = (
@@ -121,12 +120,12 @@ class Session:
         return bool(query.awaitTermination(240))
 
     def wait(self, output: str, count: int) -> list[Any]:
-        """Wait until a query's files hold so many rows; return them sorted."""
+        """Wait until a query's files contain this many rows; return them sorted."""
         deadline = time.monotonic() + 240
         while True:
             rows: list[Any] = []
             if (Path(output) / "_spark_metadata").exists():
-                # The folder's log of finished batches says which files count.
+                # The folder's log of finished batches lists the files that count.
                 frame = self.spark.read.schema(WRITTEN).json(output)
                 rows = [list(row) for row in frame.collect()]
             failed = [

@@ -54,7 +54,7 @@ class Suite(NamedTuple):
     needs: tuple[str, ...] = ()
     missing: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}
-    #: Settings of the one broker that serves the whole run, where the plugin does not start them.
+    #: Settings of the one broker that serves the whole run, if the plugin does not start brokers.
     shared: Mapping[str, str] | None = None
     brokers: tuple[str, ...] = BROKERS[:2]
     #: By broker, which tests it cannot pass, as pytest's -k.
@@ -158,7 +158,7 @@ def environment_of(suite: Suite, broker: str, directory: Path) -> Iterator[dict[
 
 
 class Outcome(NamedTuple):
-    """What came of a run. Unit: seconds, from the start of the first broker to the end of the last."""
+    """The result of a run. Unit: seconds, from the start of the first broker to the end of the last."""
 
     tests: dict[str, str]
     seconds: float
@@ -221,7 +221,7 @@ def read(report: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Run what is asked for; return the exit status."""
+    """Run the requested suites; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m compat.suites")
     parser.add_argument(
         "suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default: all"

@@ -1,4 +1,4 @@
-"""A pytest plugin that gives each test of Arroyo a broker of its own, by the fixture of kwire.testing.
+"""A pytest plugin that gives each test of Arroyo its own broker, by the fixture of kwire.testing.
 
 The tests read the address from DEFAULT_BROKERS. With Apache Kafka it is set for the whole run.
 """

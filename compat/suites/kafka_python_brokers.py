@@ -1,8 +1,8 @@
-"""A pytest plugin that gives the integration tests of kafka-python a broker: kwire.testing's, or Apache Kafka's as a process.
+"""A pytest plugin that gives the integration tests of kafka-python a broker: kwire.testing's, or Apache Kafka.
 
-Their fixture starts a ZooKeeper and a broker of a downloaded release, with scripts that are no part of the package. This one takes
-its place where it starts, so that everything else of it stays: a broker for each file of tests, another for each SASL mechanism, the settings.
-KWIRE_SUITE_BROKER is `kwire` or `kafka-3.9.2`.
+Apache Kafka runs as a process. Their fixture starts a ZooKeeper and a broker of a downloaded release, with scripts that
+are not part of the package. This plugin replaces only the start, so that the rest of the fixture stays: a broker for
+each file of tests, another for each SASL mechanism, the settings. KWIRE_SUITE_BROKER is `kwire` or `kafka-3.9.2`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import py
 
 HOST = "127.0.0.1"
 
-#: What the tests set in their kafka.properties, but for what depends on the broker.
+#: The settings in the tests' kafka.properties, except those that depend on the broker.
 SETTINGS = {
     "default.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
@@ -31,7 +31,7 @@ STORE_PASSWORD = "foobar"
 
 
 def pytest_configure() -> None:
-    """Take the place of what starts processes."""
+    """Replace the functions that start processes."""
     from test.integration import fixtures  # kafka-python's own
 
     fixtures.ZookeeperFixture.instance = classmethod(lambda cls, **_: None)
@@ -43,14 +43,14 @@ def pytest_configure() -> None:
 
 
 class Child:
-    """Stands for the process, of which the tests want the log only."""
+    """A replacement for the process; the tests use only its log."""
 
     def dump_logs(self) -> None:
         """Nothing: pytest shows the log of a broker that fails."""
 
 
 def start(fixture: Any) -> None:
-    """Start a broker with what the fixture was made for."""
+    """Start a broker with the settings of the fixture."""
     if fixture.running:
         return
     from test.integration.fixtures import get_open_port
@@ -66,7 +66,7 @@ def start(fixture: Any) -> None:
     }
     plain_port = fixture.port
     if fixture.transport != "PLAINTEXT":
-        # Besides the listener under test, one for the broker itself and for what an operator does.
+        # Besides the listener under test, one for the broker itself and for the operator's requests.
         plain_port = get_open_port()
         settings |= {
             "listeners": f"PLAINTEXT://{HOST}:{plain_port},{fixture.transport}://{HOST}:{fixture.port}",

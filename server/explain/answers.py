@@ -10,8 +10,8 @@ from typing import Any
 class Answer:
     """A cause, as a sentence and as data.
 
-    Shape: `cause` is a key of CAUSES; `hidden_from` the isolation levels whose readers do not get the
-    record; `details` can be written as JSON; `advice` is what one can do, or empty.
+    Shape: `cause` is a key of CAUSES; `hidden_from` are the isolation levels whose readers do not get the record;
+    `details` can be written as JSON; `advice` is what the user can do, or empty.
     """
 
     about: str
@@ -32,7 +32,7 @@ class Answer:
         return result | self.details
 
 
-#: Every cause, and when it holds. docs/explain.md and the tests have an example of each.
+#: Every cause, and its condition. docs/explain.md and the tests have an example of each.
 CAUSES = {
     # Records.
     "no_topic": "The cluster has no such topic.",

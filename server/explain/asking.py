@@ -1,7 +1,7 @@
-"""How facts are asked for: requests, and what several kinds of facts need of a cluster, in Apache Kafka's protocol.
+"""Requests for facts, in Apache Kafka's protocol, including those that several kinds of facts need.
 
-Each function is a generator: it yields an `Ask`, is sent the response, and returns facts. Whoever runs it has the
-connections; `Unavailable` is thrown into it for a request that could not be made.
+Each function is a generator: it yields an `Ask`, receives the response, and returns facts. The caller that runs it has
+the connections, and throws `Unavailable` into it for a request that could not be made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 GROUP, TRANSACTION = 0, 1
 #: The type of a topic among resources with configs. Source: ConfigResource.Type.
 TOPIC_CONFIG = 2
-#: What one Fetch asks for, and what a search for a marker, a key or a group's records reads at most. Unit: bytes.
+#: The size of one Fetch, and the maximum size of a search for a marker, a key or a group's records. Unit: bytes.
 FETCH_BYTES = 1024 * 1024
 SCAN_BYTES = 64 * 1024 * 1024
 
@@ -40,7 +40,7 @@ class Ask(NamedTuple):
 
 
 class Unavailable(Exception):
-    """A request cannot be made: nobody answers, or the broker does not serve it. The text is for the user."""
+    """A request cannot be made: no broker answers, or the broker does not serve it. The text is for the user."""
 
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ Asking = Generator[Ask, Any, T]
 
 
 class Placed(NamedTuple):
-    """A partition, as Metadata has it."""
+    """A partition in Metadata."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -78,7 +78,7 @@ def end_of(
     isolation: int = READ_UNCOMMITTED,
     at: int = LATEST,
 ) -> Asking[int | None]:
-    """An end of a log, as the broker has it; None if it refuses. Errors: Unavailable."""
+    """An end of a log at a broker; None if the broker refuses. Errors: Unavailable."""
     asked = yield from ends_of(broker, [(topic, partition)], replica_id, isolation, at)
     return asked.get((topic, partition))
 
@@ -90,7 +90,7 @@ def ends_of(
     isolation: int = READ_UNCOMMITTED,
     at: int = LATEST,
 ) -> Asking[dict[tuple[str, int], int]]:
-    """An end of several logs of a broker, without those that it refuses."""
+    """An end of several logs of a broker; logs that the broker refuses are omitted."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for topic, partition in tps:
         topics.setdefault(topic, []).append(
@@ -118,7 +118,7 @@ def fetch(
     isolation: int = READ_UNCOMMITTED,
     max_bytes: int = FETCH_BYTES,
 ) -> Asking[Any]:
-    """The partition's row of a Fetch, with whole batches from the one that has the offset on."""
+    """The partition's row of a Fetch, with whole batches from the one that contains the offset on."""
     row = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
         max_wait_ms=0,
@@ -127,7 +127,7 @@ def fetch(
         isolation_level=isolation,
         topics=[FetchTopic(topic=topic, partitions=[row])],
     )
-    # Up to version 12, topics are named.
+    # Up to version 12, topics are identified by name.
     response = yield Ask(request, broker, 12)
     return response.responses[0].partitions[0]
 
@@ -144,7 +144,7 @@ def scan(
     end: int,
     feed: Callable[[RecordBatch], bool],
 ) -> Asking[int | None]:
-    """Feed batches until the search is over; returns where it was given up, None if it was not."""
+    """Feed batches until the search is over; returns the offset at which it was given up, None if it was not."""
     at, read = begin, 0
     while at < end:
         if read > SCAN_BYTES:

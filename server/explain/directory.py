@@ -1,7 +1,7 @@
-"""Reads the facts from the files of log directories, with no broker running.
+"""Reads the facts from the files of log directories, without a running broker.
 
-What only a broker knows is left open: which replicas lack what is above the high watermark, and configs.
-No file is changed.
+Facts that only a broker knows are omitted: the replicas that lack records above the high watermark, and configs. No
+file is changed.
 """
 
 from __future__ import annotations
@@ -61,16 +61,18 @@ class LogFiles:
                 (self.high_watermarks, directory / HIGH_WATERMARK),
                 (self.starts, directory / LOG_START_OFFSET),
             ):
-                if file.exists() and not file.is_file():  # a pipe may never end
+                if file.exists() and not file.is_file():  # reading a pipe may never end
                     raise CorruptCheckpoint(f"{file} is not a file")
                 found.update(read_offsets(layer, str(file)))
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic that are here."""
+        """The partitions of a topic in these directories."""
         return sorted(tp.partition for tp in self.logs if tp.topic == topic)
 
     def segments(self, tp: TopicPartition, suffix: str = LOG) -> list[Path]:
-        """The segments of a log, the oldest first. Shape: a pipe of such a name, which may never end, is none."""
+        """The segments of a log, the oldest first. Shape: without pipes of such a name, since reading them may never
+        end.
+        """
         return sorted(
             path
             for path in self.logs[tp].iterdir()
@@ -83,7 +85,7 @@ class LogFiles:
         return (offset_of(segments[0].name) or 0) if segments else 0
 
     def batches(self, tp: TopicPartition) -> Iterator[RecordBatch]:
-        """All batches of a log. Errors: CorruptRecord for a header that is damaged."""
+        """All batches of a log. Errors: CorruptRecord for a damaged header."""
         for path in self.segments(tp):
             yield from batches_of(path)
 
@@ -93,7 +95,7 @@ class LogFiles:
             yield from self.batches(TopicPartition(topic, partition))
 
     def transactions(self) -> dict[str, TransactionMetadata]:
-        """What __transaction_state says, by transactional id."""
+        """The state in __transaction_state, by transactional id."""
         reading = TransactionReading()
         for batch in self.of_topic(TRANSACTIONS_TOPIC):
             reading.feed(batch)
@@ -104,19 +106,19 @@ def batches_of(path: Path) -> Iterator[RecordBatch]:
     """The batches of a segment."""
     with path.open("rb") as file:
         if path.stat().st_size:
-            # The batches are views; it is closed when the last of them goes.
+            # The batches are views; it is closed when the last of them is freed.
             yield from iter_batches(
                 memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             )
 
 
 class Walk(NamedTuple):
-    """What one pass over a log found."""
+    """The results of one pass over a log."""
 
     end: int
     open: dict[int, Transaction]
     markers: dict[int, Marker]
-    """By producer id: the first one after the offset that is looked for."""
+    """By producer id: the first one after the given offset."""
 
 
 def record_facts(
@@ -127,7 +129,7 @@ def record_facts(
     now_ms: int,
     key: bytes | None = None,
 ) -> RecordFacts:
-    """What the files say of an offset. Errors: OSError."""
+    """The facts about an offset in the files. Errors: OSError."""
     here = files.partitions(topic)
     if not here:
         return RecordFacts(topic, partition, offset, now_ms, problem="NO_TOPIC")
@@ -143,7 +145,7 @@ def record_facts(
         return RecordFacts(
             topic, partition, offset, now_ms, problem="CORRUPT", problem_text=str(error)
         )
-    # Checkpoints are older or newer than the log after a crash, or damaged: what is outside of the log is not believed.
+    # After a crash, checkpoints may be older or newer than the log, or damaged; values outside of the log are ignored.
     start = min(max(files.starts.get(tp, first), first), walk.end)
     high = min(files.high_watermarks.get(tp, walk.end), walk.end)
     high = max(high, start)
@@ -184,7 +186,7 @@ def record_facts(
 
 
 def walked(batches: Iterator[RecordBatch], offset: int, first: int) -> Walk:
-    """Go over a log once, by its headers. Errors: CorruptRecord."""
+    """Read a log once, by its headers. Errors: CorruptRecord."""
     opened: dict[int, Transaction] = {}
     markers: dict[int, Marker] = {}
     end = first
@@ -211,7 +213,7 @@ def walked(batches: Iterator[RecordBatch], offset: int, first: int) -> Walk:
 
 
 def completed(transaction: Transaction, stored: dict[str, TransactionMetadata]) -> Transaction:
-    """A transaction of a partition, with what the coordinator's log says of it."""
+    """A transaction of a partition, with the state in the coordinator's log."""
     for transactional_id, value in stored.items():
         if value.producer_id == transaction.producer_id:
             is_open = value.state.title in OPEN_STATES
@@ -239,7 +241,7 @@ def key_in_old_segments(files: LogFiles, tp: TopicPartition, offset: int) -> byt
 
 
 def group_facts(files: LogFiles, group: str, now_ms: int) -> GroupFacts:
-    """What the files say of a group at its last commit: its newest generation and offsets.
+    """The facts about a group in the files, as of its last commit: its newest generation and offsets.
 
     Errors: OSError, RecordError.
     """
@@ -280,7 +282,7 @@ def group_facts(files: LogFiles, group: str, now_ms: int) -> GroupFacts:
 def stored_partition(
     files: LogFiles, tp: TopicPartition, reading: GroupReading, now_ms: int
 ) -> GroupPartition:
-    """What a group has to do with a partition; one that is not here is on another broker."""
+    """A group's state in a partition; a partition that is missing here is on another broker."""
     committed = reading.committed.get(tp, -1)
     if tp not in files.logs:
         return GroupPartition(tp.topic, tp.partition, committed, reading.committed_ms.get(tp))
@@ -302,7 +304,7 @@ def stored_partition(
 
 
 def transaction_facts(files: LogFiles, transactional_id: str, now_ms: int) -> TransactionFacts:
-    """What the files say of a transactional id. Errors: OSError, RecordError."""
+    """The facts about a transactional id in the files. Errors: OSError, RecordError."""
     stored = files.transactions().get(transactional_id)
     if stored is None:
         return TransactionFacts(transactional_id, now_ms, "NO_TRANSACTIONAL_ID")

@@ -1,4 +1,4 @@
-"""What is known of a record, a group or a transactional id before the rules look at it.
+"""The known facts about a record, a group or a transactional id, before the rules are applied.
 
 None means that a fact is not known, unless the field says otherwise.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 class Transaction:
     """A transaction that is open in a partition.
 
-    Shape: `producer_id` to `last_write_ms` are what the partition knows; the rest is what the coordinator says,
-    None if it was not found. `hanging` is true if the coordinator knows of no such transaction.
+    Shape: `producer_id` to `last_write_ms` come from the partition; the other fields come from the coordinator, None if
+    it was not found. `hanging` is true if the coordinator knows no such transaction.
     """
 
     producer_id: int
@@ -47,10 +47,10 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the log has at an offset.
+    """The content of the log at an offset.
 
-    Shape: `control` is the kind of a control record, None for data. `marker` is the one that ended the
-    record's transaction; None if it is not transactional, or if none was found.
+    Shape: `control` is the kind of a control record, None for data. `marker` is the one that ended the record's
+    transaction; None if it is not transactional, or if none was found.
     """
 
     timestamp_ms: int
@@ -78,13 +78,13 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class RecordFacts:
-    """What is known of an offset in a partition.
+    """The known facts about an offset in a partition.
 
-    Shape: `problem` is the name of what keeps anyone from reading the partition (NO_TOPIC, NO_PARTITION,
-    NO_LEADER, NOT_AUTHORIZED, CORRUPT), None if nothing does. `high_watermark` and `last_stable` are the first
-    offset that is not committed, not stable. `stored` is None if the log has no record at the offset; then
-    `gap` is the range without records around it, both inclusive. `start_inside` is whether the log begins
-    inside a batch or a segment, which only DeleteRecords brings about.
+    Shape: `problem` names the reason that the partition cannot be read (NO_TOPIC, NO_PARTITION, NO_LEADER,
+    NOT_AUTHORIZED, CORRUPT), None if there is no problem. `high_watermark` and `last_stable` are the first offset that
+    is not committed, not stable. `stored` is None if the log has no record at the offset; then `gap` is the range
+    without records around it, both inclusive. `start_inside` says whether the log begins inside a batch or a segment,
+    which only DeleteRecords causes.
     """
 
     topic: str
@@ -110,11 +110,11 @@ class RecordFacts:
     gap: tuple[int, int] | None = None
     later: Later | None = None
     scanned_to: int | None = None
-    """How far the search for a later record or a marker went, if it did not reach the end."""
+    """The end of the search for a later record or a marker, if it did not reach the end of the log."""
 
     @property
     def name(self) -> str:
-        """The partition, as Kafka names it."""
+        """The partition's name in Kafka."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -122,7 +122,7 @@ class RecordFacts:
 class GroupMember:
     """A member of a group.
 
-    Shape: `partitions` are (topic, partition) that are assigned to it, `subscribed` the topics that it wants.
+    Shape: `partitions` are the assigned (topic, partition), `subscribed` are the topics of its subscription.
     """
 
     member_id: str
@@ -135,16 +135,16 @@ class GroupMember:
     rebalance_timeout_ms: int | None = None
     epoch: int | None = None
     target: tuple[tuple[str, int], ...] | None = None
-    """With the consumer protocol (KIP-848): what the member is to have in the end."""
+    """With the consumer protocol (KIP-848): the member's target assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """What a group has to do with a partition.
+    """A group's state in a partition.
 
-    Shape: `committed` is -1 if the group has no offset there. `readable` is whether a reader with
-    read_committed finds any record between `committed` and `last_stable`. For a share group, `committed` is its
-    start offset, and `unacknowledged` the number of offsets from there on that are not acknowledged.
+    Shape: `committed` is -1 if the group has no offset there. `readable` says whether a reader with read_committed
+    finds any record between `committed` and `last_stable`. For a share group, `committed` is its start offset, and
+    `unacknowledged` is the number of offsets from there on that are not acknowledged.
     """
 
     topic: str
@@ -162,7 +162,7 @@ class GroupPartition:
 
     @property
     def lag(self) -> int | None:
-        """The number of offsets that are left; None if that is not known, or if there is no offset."""
+        """The number of remaining offsets; None if it is not known, or if there is no offset."""
         if self.unacknowledged is not None:
             return self.unacknowledged
         if self.end is None or self.committed < 0:
@@ -172,10 +172,11 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What is known of a group.
+    """The known facts about a group.
 
-    Shape: `problem` is the name of what keeps the coordinator from answering, None if nothing does; `state` is
-    Kafka's name, `kind` the group's type: classic, consumer or share. `rejoined` are ids of members that have joined the rebalance that goes on.
+    Shape: `problem` names the reason that the coordinator cannot answer, None if there is no problem; `state` is
+    Kafka's name, `kind` the group's type: classic, consumer or share. `rejoined` are ids of members that have joined
+    the current rebalance.
     """
 
     group: str
@@ -195,11 +196,11 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFacts:
-    """What is known of a transactional id.
+    """The known facts about a transactional id.
 
-    Shape: `partitions` are those that take part in the transaction; in the states PrepareCommit and
-    PrepareAbort, those that still lack the marker. `holds_back` are partitions in which it is open, with
-    its first offset there and the number of committed offsets behind that.
+    Shape: `partitions` are those that take part in the transaction; in the states PrepareCommit and PrepareAbort, those
+    that still lack the marker. `holds_back` are partitions in which it is open, with its first offset there and the
+    number of committed offsets after that.
     """
 
     transactional_id: str

@@ -1,4 +1,4 @@
-"""What a group waits for, and why it lags: facts in, causes out.
+"""Why a group waits, and why it lags: facts in, causes out.
 
 Source: GroupMetadataManager.scala.
 """
@@ -11,12 +11,12 @@ from .answers import Answer
 from .facts import GroupFacts, GroupMember, GroupPartition
 from .words import counted, duration, listed, since, text_of, transaction_details, when
 
-#: A member that has not committed for so long, with records to read, is called stalled.
+#: A member with records to read that has not committed for this long is called stalled.
 STALLED_MS = 60_000
 
 
 def explain_group(facts: GroupFacts) -> list[Answer]:
-    """What a group waits for, then each of its partitions, those with lag first."""
+    """The reason that a group waits, followed by each of its partitions, those with lag first."""
     answers = [the_group(facts)]
     if facts.problem is None:
         explain = the_share_partition if facts.kind == "share" else the_partition
@@ -26,7 +26,7 @@ def explain_group(facts: GroupFacts) -> list[Answer]:
 
 
 def name_of(member: GroupMember) -> str:
-    """A member as a person knows it."""
+    """A member's name for users."""
     shown = member.client_id or member.member_id
     if member.instance_id is not None:
         shown = f"{shown} (instance {member.instance_id})"
@@ -196,7 +196,9 @@ def the_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
 
 
 def the_share_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
-    """What a share group has left to do in a partition. Source: KIP-932; which records are locked is not told."""
+    """The remaining records of a share group in a partition, without its locks, which are not reported. Source:
+    KIP-932.
+    """
     name = f"{row.topic}-{row.partition}"
     readers = [each for each in facts.members if (row.topic, row.partition) in each.partitions]
     who = listed([name_of(each) for each in readers])

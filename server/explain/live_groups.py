@@ -1,4 +1,4 @@
-"""Asks brokers what is known of a group."""
+"""Gets the facts about a group from brokers."""
 
 from __future__ import annotations
 
@@ -51,24 +51,25 @@ from .stored_state import OFFSETS_TOPIC, GroupReading
 
 #: The protocol type of groups whose members have partitions.
 CONSUMER_PROTOCOL = "consumer"
-#: Below this lag, it is looked up whether there is anything to read at all.
+#: Below this lag, a search finds out whether there is any record to read.
 SMALL_LAG = 1000
 
 
-#: What brokers say, Apache Kafka's too, that do not say why they do not serve a type of groups; and the reason then.
+#: The message of brokers, including Apache Kafka's, that give no reason why they do not serve a type of groups; and the
+#: reason in that case.
 NO_REASON = "The version of API is not supported."
 SWITCHED_OFF = "their feature is switched off (group.version, share.version)"
 
 
 class NotServed(Exception):
-    """The coordinator keeps the group, but does not serve groups of its type. The text is the reason."""
+    """The coordinator stores the group, but does not serve groups of its type. The text is the reason."""
 
 
 @dataclass(slots=True)
 class Described:
-    """What a group's coordinator says of it.
+    """The coordinator's description of a group.
 
-    Shape: `read` are the partitions with an offset that the group has, in rows that lack the ends of logs.
+    Shape: `read` are the partitions with an offset of the group, in rows without the ends of logs.
     """
 
     kind: str
@@ -80,7 +81,7 @@ class Described:
 
 
 def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[GroupFacts]:
-    """What is known of a group. Shape: without `stored`, nothing is looked for in logs, which may take long."""
+    """The known facts about a group. Shape: without `stored`, logs are not searched, which may take long."""
     try:
         broker = yield from coordinator_of(GROUP, group)
         found = yield from described(group, broker)
@@ -90,7 +91,7 @@ def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[Group
         return GroupFacts(group, now_ms, "UNAVAILABLE", str(error))
     if found is None:
         return GroupFacts(group, now_ms, "NO_GROUP")
-    # What is read of the log is about offsets that members commit.
+    # The search in the log is for offsets that members commit.
     deep = stored and found.kind != "share"
     reading = (yield from stored_group(group)) if deep else None
     if found.kind == "classic" and reading is not None and reading.generation is not None:
@@ -112,15 +113,15 @@ def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[Group
 
 
 def described(group: str, broker: int) -> Asking[Described | None]:
-    """The group, of whichever type it is; None if there is none.
+    """The group, of any type; None if there is none.
 
-    Errors: Unavailable, also if it is refused; NotServed.
+    Errors: Unavailable, also if the request is refused; NotServed.
     """
     response = yield Ask(DescribeGroupsRequest(groups=[group]), broker, 5)
     row = response.groups[0]
     if row.error_code:
         raise Unavailable(words_of(row.error_code))
-    # To these versions, groups of the newer types are dead.
+    # These versions report groups of the newer types as dead.
     newer = None
     refusals: list[str] = []
     if row.group_state == "Dead":
@@ -242,7 +243,7 @@ def assigned_partitions(assignment: bytes) -> tuple[tuple[str, int], ...]:
 
 
 def subscribed(metadata: bytes) -> list[str]:
-    """The topics that a member of a classic group wants."""
+    """The topics in the subscription of a classic group's member."""
     try:
         if not metadata:
             return []
@@ -279,7 +280,7 @@ def topic_partitions(assignment: Any) -> tuple[tuple[str, int], ...]:
 
 
 def stored_group(group: str) -> Asking[GroupReading | None]:
-    """What __consumer_offsets says of a group; None if it may not be read, or is too long."""
+    """The state of a group in __consumer_offsets; None if the topic may not be read, or is too long."""
     placed = (yield from placed_of([OFFSETS_TOPIC])).get(OFFSETS_TOPIC)
     if not placed:
         return None
@@ -307,9 +308,9 @@ def stored_group(group: str) -> Asking[GroupReading | None]:
 def partitions_read(
     found: Described, reading: GroupReading | None, *, deep: bool
 ) -> Asking[tuple[GroupPartition, ...]]:
-    """What the group has to do with each partition that it reads, has read or wants.
+    """The group's state in each partition that it reads, has read or subscribes to.
 
-    Shape: only if `deep`, it is asked which transactions are open, and whether there is anything to read.
+    Shape: only with `deep`, open transactions and readable records are searched.
     """
     mine = {tp for each in found.members for tp in each.partitions} | set(found.read)
     wanted = {topic for each in found.members for topic in each.subscribed}

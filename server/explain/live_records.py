@@ -1,6 +1,6 @@
-"""Asks brokers what is known of a record.
+"""Gets the facts about a record from brokers.
 
-The end of each replica's log is asked for as a debugging client (replica id -2), which brokers answer even if they
+The end of each replica's log is requested as a debugging client (replica id -2), which brokers answer even if they
 follow. Source: ListOffsetsRequest.DEBUGGING_REPLICA_ID, KIP-392 (records from followers).
 """
 
@@ -42,9 +42,10 @@ from .searches import KeySearch, MarkerSearch, OffsetSearch
 def record_facts(
     topic: str, partition: int, offset: int, now_ms: int, key: bytes | None = None
 ) -> Asking[RecordFacts]:
-    """What is known of an offset. Shape: `key` is that of the record, if it is known; with it, or with the copy of a
-    follower, it is found out what a record was compacted away for.
+    """The known facts about an offset.
 
+    Shape: `key` is that of the record, if it is known. With it, or with the copy of a follower, the later record is
+    found because of which a record was compacted away.
     Errors: Unavailable if the partition's leader does not answer.
     """
     facts = RecordFacts(topic, partition, offset, now_ms)
@@ -79,9 +80,9 @@ def record_facts(
 
 
 def with_bounds(facts: RecordFacts, leader: int) -> Asking[RecordFacts]:
-    """The facts, with where the log begins and ends, and what of the topic's configs matters."""
+    """The facts, with the start and end of the log, and the relevant configs of the topic."""
     topic, partition = facts.topic, facts.partition
-    # The end is asked for first: what is committed meanwhile must not look as if it were not.
+    # The end is requested first: records committed in the meantime must not appear as uncommitted.
     end = yield from end_of(leader, topic, partition, DEBUGGING)
     high = yield from end_of(leader, topic, partition, CONSUMER)
     stable = yield from end_of(leader, topic, partition, CONSUMER, READ_COMMITTED)
@@ -114,7 +115,7 @@ def with_ends(facts: RecordFacts, leader: int) -> Asking[tuple[Replica, ...]]:
 
 
 def with_content(facts: RecordFacts, leader: int, key: bytes | None) -> Asking[RecordFacts]:
-    """The facts, with what the log has at the offset."""
+    """The facts, with the log's content at the offset."""
     topic, partition, offset = facts.topic, facts.partition, facts.offset
     end = facts.high_watermark
     try:
@@ -149,7 +150,7 @@ def with_content(facts: RecordFacts, leader: int, key: bytes | None) -> Asking[R
 
 
 def configs_of(topic: str) -> Asking[dict[str, Any]]:
-    """What of a topic's configs has to do with deletion; empty if that may not be seen."""
+    """The configs of a topic that concern deletion; empty without the permission to see them."""
     names = ("cleanup.policy", "retention.ms", "retention.bytes", "delete.retention.ms")
     resource = DescribeConfigsResource(
         resource_type=TOPIC_CONFIG, resource_name=topic, configuration_keys=list(names)

@@ -1,4 +1,4 @@
-"""Asks brokers what is known of transactions. Source: KIP-664."""
+"""Gets the facts about transactions from brokers. Source: KIP-664."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def producers_of(leader: int, topic: str, partition: int) -> Asking[list[Any]]:
 
 
 def open_transactions(leader: int, topic: str, partition: int) -> Asking[tuple[Transaction, ...]]:
-    """The open transactions of a partition, with what their coordinators say."""
+    """The open transactions of a partition, with the state at their coordinators."""
     producers = yield from producers_of(leader, topic, partition)
     if not producers:
         return ()
@@ -60,7 +60,7 @@ def open_transactions(leader: int, topic: str, partition: int) -> Asking[tuple[T
             continue
         if not response.transaction_states[0].error_code:
             described[producer_id] = response.transaction_states[0]
-    # A marker may have been written between the two questions.
+    # A marker may have been written between the two requests.
     again = yield from producers_of(leader, topic, partition)
     still = {(each.producer_id, each.current_txn_start_offset) for each in again}
     result = []
@@ -109,7 +109,7 @@ def listed_transactions(
 
 
 def transaction_facts(transactional_id: str, now_ms: int) -> Asking[TransactionFacts]:
-    """What is known of a transactional id."""
+    """The known facts about a transactional id."""
     try:
         broker = yield from coordinator_of(TRANSACTION, transactional_id)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])

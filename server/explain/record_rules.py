@@ -1,7 +1,7 @@
 """Why a consumer does not see a record: facts in, a cause out.
 
-The order of the rules is the order in which a record passes what can hide it. Each rule looks at the facts
-and returns an answer, or None if it does not apply; the first answer counts.
+The order of the rules is the order of the obstacles on a record's way. Each rule checks the facts and returns an
+answer, or None if it does not apply; the first answer counts.
 Source: UnifiedLog, Partition.fetchOffsetForTimestamp, LogCleaner, KIP-98, KIP-664.
 """
 
@@ -56,7 +56,7 @@ def beyond_the_end(facts: RecordFacts) -> Answer | None:
     if facts.offset < end:
         return None
     if facts.log_end is None:
-        # Without the end of the leader's log, what lies above the high watermark cannot be told from nothing.
+        # Without the end of the leader's log, records above the high watermark cannot be distinguished from none.
         said = f"The committed records of {facts.name} end before offset {end}: offset {facts.offset} is not written, or not on every in-sync replica."
     elif end == 0:
         said = f"Nothing has ever been written to {facts.name}."
@@ -70,7 +70,7 @@ def before_the_beginning(facts: RecordFacts) -> Answer | None:
         return None
     policy = facts.cleanup_policy
     limited = (facts.retention_ms or 0) >= 0 or (facts.retention_bytes or -1) >= 0
-    # Retention removes whole segments, and only where the policy has it.
+    # Retention removes whole segments, and only if the policy includes it.
     by_request = facts.start_inside or (
         policy is not None and ("delete" not in policy or not limited)
     )
@@ -309,7 +309,7 @@ RECORD_RULES: tuple[Callable[[RecordFacts], Answer | None], ...] = (
 
 
 def explain_record(facts: RecordFacts) -> Answer:
-    """Why consumers do not get what is at an offset, or that they do."""
+    """Why consumers do not get the record at an offset, or that they do."""
     for rule in RECORD_RULES:
         answer = rule(facts)
         if answer is not None:
@@ -325,7 +325,7 @@ def of_record(
     details: dict[str, Any] | None = None,
     advice: str = "",
 ) -> Answer:
-    """An answer with what is known of the offset."""
+    """An answer with the known facts about the offset."""
     known: dict[str, Any] = {
         "topic": facts.topic,
         "partition": facts.partition,

@@ -1,6 +1,6 @@
-"""What is looked for in batches, wherever they come from. Each search is fed batches in the order of the log.
+"""Searches in batches of any origin. Each search is fed batches in the order of the log.
 
-Errors: CorruptRecord for a batch that is damaged.
+Errors: CorruptRecord for a damaged batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .facts import Later, Marker, Stored
 
 
 class OffsetSearch:
-    """Finds the record at an offset, or the gap that it lies in."""
+    """Finds the record at an offset, or the gap that contains the offset."""
 
     def __init__(self, offset: int, begin: int) -> None:
         """Shape: `begin` is the lowest offset from which batches will be fed."""
@@ -22,12 +22,12 @@ class OffsetSearch:
         self.stored: Stored | None = None
         self.key: bytes | None = None
         self.next_offset = offset
-        """Where the log goes on after the batch that was found."""
+        """The offset at which the log continues after the batch that was found."""
         self._before = begin
         self._after: int | None = None
 
     def feed(self, batch: RecordBatch) -> bool:
-        """Take a batch; returns whether the search is over."""
+        """Process a batch; returns whether the search is over."""
         header = batch.header
         self.next_offset = header.next_offset
         batch.verify_crc()
@@ -44,7 +44,7 @@ class OffsetSearch:
         return False
 
     def gap(self, end: int) -> tuple[int, int]:
-        """The offsets without records around the one that is looked for. Shape: `end` is that of the log."""
+        """The offsets without records around the given one. Shape: `end` is that of the log."""
         return self._before, end - 1 if self._after is None else self._after
 
 
@@ -89,7 +89,7 @@ class KeySearch:
 
 
 class DataSearch:
-    """Finds whether there is a record that readers with read_committed get.
+    """Finds out whether there is a record that readers with read_committed get.
 
     Shape: `aborted` are (producer id, first offset), as in a response to Fetch.
     """
@@ -101,7 +101,7 @@ class DataSearch:
         self.next_offset = begin
 
     def feed(self, batch: RecordBatch) -> bool:
-        """Take a batch; returns whether it has such a record."""
+        """Process a batch; returns whether it has such a record."""
         header = batch.header
         self.next_offset = header.next_offset
         while self._aborted and self._aborted[0][1] <= header.last_offset:
@@ -116,7 +116,7 @@ class DataSearch:
 
 
 def stored(batch: RecordBatch, record: Record) -> Stored:
-    """What a batch has at an offset."""
+    """A batch's content at an offset."""
     header = batch.header
     return Stored(
         timestamp_ms=record.timestamp,

@@ -1,4 +1,4 @@
-"""What the coordinators' topics say of a group or a transactional id."""
+"""The state of a group or a transactional id in the coordinators' topics."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 class GroupReading:
-    """The newest that has been stored of a group.
+    """The latest stored state of a group.
 
-    Shape: `committed` and `committed_ms` are by (topic, partition). `generation` is None until the group's
-    own record was seen.
+    Shape: `committed` and `committed_ms` are by (topic, partition). `generation` is None until the group's own record
+    was seen.
     """
 
     def __init__(self, group: str) -> None:
@@ -38,7 +38,7 @@ class GroupReading:
         self.committed_ms: dict[tuple[str, int], int] = {}
 
     def feed(self, batch: RecordBatch) -> None:
-        """Take a batch of __consumer_offsets. Errors: RecordError."""
+        """Process a batch of __consumer_offsets. Errors: RecordError."""
         if batch.is_control:
             return
         for record in batch.records():
@@ -76,7 +76,7 @@ class GroupReading:
         self.members = {each.member_id: each for each in message.members}
 
     def completed(self, member: GroupMember) -> GroupMember:
-        """A member, with the timeouts that are stored of it."""
+        """A member, completed with its stored timeouts."""
         stored = self.members.get(member.member_id)
         if stored is None:
             return member
@@ -88,13 +88,13 @@ class GroupReading:
 
 
 class TransactionReading:
-    """The newest that has been stored of each transactional id."""
+    """The latest stored state of each transactional id."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, TransactionMetadata] = {}
 
     def feed(self, batch: RecordBatch) -> None:
-        """Take a batch of __transaction_state. Errors: RecordError."""
+        """Process a batch of __transaction_state. Errors: RecordError."""
         if batch.is_control:
             return
         for record in batch.records():

@@ -1,4 +1,4 @@
-"""What a transactional id is doing, and what it holds back: facts in, a cause out.
+"""The state of a transactional id, and the records that it blocks: facts in, a cause out.
 
 Source: TransactionCoordinator; KIP-98.
 """
@@ -13,7 +13,7 @@ from .words import counted, duration, listed, when
 
 
 def explain_transaction(facts: TransactionFacts) -> Answer:
-    """What a transactional id is doing, and what it holds back."""
+    """The state of a transactional id, and the records that it blocks."""
     name = facts.transactional_id
     producer = f"producer {facts.producer_id}, epoch {facts.producer_epoch}"
 

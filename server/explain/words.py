@@ -8,7 +8,7 @@ from typing import Any
 
 from .facts import Transaction
 
-#: How many names a sentence lists.
+#: The maximum number of names in a sentence.
 LISTED = 3
 
 
@@ -20,7 +20,7 @@ def when(time_ms: int | None) -> str:
 
 
 def duration(ms: float) -> str:
-    """A length of time in the two largest units that it has."""
+    """A duration in its two largest units."""
     ms = max(0, int(ms))
     if ms < 1000:
         return f"{ms} ms"
@@ -34,12 +34,12 @@ def duration(ms: float) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """A number with its noun, which takes an s."""
+    """A number with its noun, which gets an s in the plural."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names in a row; the rest is counted."""
+    """Some names in a row; the others are counted."""
     shown, more = list(names[:LISTED]), len(names) - LISTED
     if more > 0:
         return f"{', '.join(shown)} and {more} more"
@@ -47,7 +47,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def text_of(transaction: Transaction) -> str:
-    """Whose transaction it is."""
+    """The owner of a transaction."""
     producer = f"producer {transaction.producer_id} (epoch {transaction.producer_epoch})"
     if transaction.transactional_id is None:
         return producer
@@ -55,7 +55,7 @@ def text_of(transaction: Transaction) -> str:
 
 
 def since(transaction: Transaction, now_ms: int) -> str:
-    """Since when it is open, and until when it may be."""
+    """Since when a transaction is open, and until when it may be."""
     start, timeout = transaction.start_ms, transaction.timeout_ms
     if start is None or start < 0:
         if transaction.last_write_ms is not None and transaction.last_write_ms >= 0:

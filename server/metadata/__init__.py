@@ -1,1 +1,1 @@
-"""What the broker knows of the cluster."""
+"""The broker's metadata of the cluster."""

@@ -1,7 +1,7 @@
-"""The cluster as this broker knows it: an immutable image, and cheap steps from one to the next.
+"""The broker's view of the cluster: an immutable image, and cheap steps from one image to the next.
 
-A request takes the current image once and answers from it. An image never changes; a change makes
-the next image, which shares everything unchanged and knows how it differs (`changes_since`).
+A request takes the current image once and answers from it. An image never changes; a change makes the next image, which
+shares everything unchanged and knows its differences (`changes_since`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 class BrokerRegistration(NamedTuple):
     """A live broker.
 
-    Shape: `epoch` is its node's czxid; `features` maps name -> (min, max); `console` is the HOST:PORT of its console, empty for none,
-    and known only to who reads the broker's node.
+    Shape: `epoch` is its node's czxid; `features` maps name -> (min, max); `console` is the HOST:PORT of its console,
+    empty for none, and known only to readers of the broker's node.
     """
 
     id: int
@@ -98,12 +98,11 @@ class ImageDelta(NamedTuple):
 class MetadataImage:
     """Everything from which a broker answers metadata requests; `MetadataImage()` is empty.
 
-    Shape: `configs` maps entity type -> entity name -> config; entity names are as in the paths
-    below /config, users and clients sanitized ("alice/clients/app"). `features` maps name ->
-    finalized level, `features_epoch` is -1 when unknown. `version` counts the images of this
-    process. A published image must not be modified. `answers` caches encoded answers that depend
-    only on the image and on their keys; the code that adds them limits them, and they are dropped
-    with the image.
+    Shape: `configs` maps entity type -> entity name -> config; entity names are those in the paths below /config, users
+    and clients sanitized ("alice/clients/app"). `features` maps name -> finalized level, `features_epoch` is -1 when
+    unknown. `version` counts the images of this process. A published image must not be modified. `answers` caches
+    encoded answers that depend only on the image and on their keys; the code that adds them limits them, and they are
+    dropped with the image.
     """
 
     __slots__ = (
@@ -144,11 +143,11 @@ class MetadataImage:
     # Queries
 
     def topic(self, name: str) -> TopicImage | None:
-        """The topic of that name."""
+        """The topic with this name."""
         return self.topics.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
-        """The topic of that id."""
+        """The topic with this id."""
         return self.topics_by_id.get(topic_id)
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
@@ -174,7 +173,7 @@ class MetadataImage:
         return self.config(BROKERS, str(broker_id))
 
     def default_broker_config(self) -> Mapping[str, str]:
-        """The dynamic config of every broker that has none of its own."""
+        """The dynamic config of every broker without its own."""
         return self.config(BROKERS, DEFAULT_ENTITY)
 
     def offline_replicas(self, partition: PartitionImage) -> tuple[int, ...]:
@@ -268,7 +267,7 @@ class ImageEditor:
         return (self._base.topics if self._topics is None else self._topics).get(name)
 
     def put_topics(self, topics: Iterable[TopicImage]) -> ImageEditor:
-        """Add topics, or replace those of the same name."""
+        """Add topics, or replace those with the same name."""
         table = self._topic_tables()
         for topic in topics:
             before = table.get(topic.name)
@@ -280,7 +279,7 @@ class ImageEditor:
         return self
 
     def put_partitions(self, name: str, partitions: Iterable[PartitionImage]) -> ImageEditor:
-        """Add partitions to an existing topic, or replace those of the same number."""
+        """Add partitions to an existing topic, or replace those with the same number."""
         topic = self._topic_tables()[name]
         merged = dict(topic.partitions)
         merged.update((partition.partition, partition) for partition in partitions)

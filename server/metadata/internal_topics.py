@@ -8,5 +8,5 @@ SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset(
     {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
 )
-#: The topic with the metadata of a KRaft cluster, which no client and no replica of kwire reads.
+#: The topic with the metadata of a KRaft cluster, which neither clients nor replicas of kwire read.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"

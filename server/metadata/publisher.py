@@ -12,10 +12,10 @@ ImageListener: TypeAlias = Callable[[MetadataImage, MetadataImage], None]
 
 
 class MetadataPublisher:
-    """Holds the current image; listeners get each one in the order in which they subscribed.
+    """Holds the current image; listeners receive each image in the order of their subscription.
 
-    A listener is a plain function on the event loop. When `publish` returns, every listener has
-    done its part, so requests that wait for a new topic can be answered.
+    A listener is a plain function on the event loop. When `publish` returns, every listener has processed the image, so
+    requests that wait for a new topic can be answered.
     """
 
     def __init__(self) -> None:

@@ -22,8 +22,7 @@ from .image import (
     sorted_partitions,
 )
 
-#: In place of a leader: the partition's topic is being deleted. Source:
-#: LeaderAndIsr.LeaderDuringDelete.
+#: Instead of a leader: the partition's topic is being deleted. Source: LeaderAndIsr.LeaderDuringDelete.
 LEADER_DURING_DELETE = -2
 
 #: Names of org.apache.kafka.common.security.auth.SecurityProtocol by id.

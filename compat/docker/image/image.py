@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import NoReturn
 
 PROPERTIES = "/etc/kafka/kafka.properties"
-#: Where users of apache/kafka mount a properties file, to which variables are added.
+#: The path at which users of apache/kafka mount a properties file, to which variables are added.
 MOUNTED = "/mnt/shared/config/server.properties"
 DATA_DIR = "/var/lib/kwire"
-#: Variables that are no settings. Source: kafka.docker.KafkaDockerWrapper (4.0), kafka.properties.template of cp-kafka (7.6).
+#: Variables that are not settings. Source: kafka.docker.KafkaDockerWrapper (4.0), kafka.properties.template of cp-kafka
+#: (7.6).
 NO_SETTINGS = frozenset(
     f"KAFKA_{name}"
     for name in [
@@ -49,7 +50,7 @@ ALONE = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-#: What modules and health checks wait for in the log of Apache Kafka, with and without ZooKeeper.
+#: The lines for which modules and health checks wait in the log of Apache Kafka, with and without ZooKeeper.
 READY_LINES = """\
 [KafkaServer id={0}] started (kafka.server.KafkaServer)
 [BrokerLifecycleManager id={0}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING. (kafka.server.BrokerLifecycleManager)
@@ -57,7 +58,7 @@ READY_LINES = """\
 
 
 class Impossible(Exception):
-    """What was asked for cannot be done; the message says why."""
+    """The request cannot be carried out; the message gives the reason."""
 
 
 # -- settings
@@ -89,7 +90,7 @@ def settings_of(
 
 
 def check_quorum(settings: Mapping[str, str]) -> None:
-    """Refuse what needs KRaft controllers beside this broker. Errors: Impossible."""
+    """Refuse settings that need KRaft controllers in addition to this broker. Errors: Impossible."""
     roles = {role.strip() for role in settings.get("process.roles", "broker").split(",")}
     if "broker" not in roles:
         raise Impossible(
@@ -123,7 +124,7 @@ def _escaped(value: str) -> str:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The settings in a file; none if there is none."""
+    """The settings in a file; none if the file does not exist."""
     from kwire.server.config.properties import parse_properties
 
     try:
@@ -233,7 +234,9 @@ def add_user(where: Sequence[str], mechanism: str, name: str, password: str) -> 
 
 
 def zookeeper_server_start(words: Sequence[str]) -> NoReturn:
-    """zookeeper-server-start FILE: serve kwire's store in ZooKeeper's protocol, at the port and in the directory that the file says."""
+    """zookeeper-server-start FILE: serve kwire's store in ZooKeeper's protocol, at the port and in the directory in the
+    file.
+    """
     settings = read_properties(words[-1]) if words else {}
     port, directory = (
         settings.get("clientPort", "2181"),
@@ -272,7 +275,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Do what the program's name or the first word says."""
+    """Run the command in the program's name or the first word."""
     words = [Path(sys.argv[0]).name.removesuffix(".sh"), *sys.argv[1:]]
     if words[0] not in COMMANDS:
         words = words[1:]
