@@ -284,7 +284,7 @@ class ClientConnection:
         return ResponseReceived(*sent, frame, body)
 
     def close(self) -> None:
-        """Release the memory of an incomplete response; nothing can be received any more."""
+        """Release the memory of an incomplete response; no more bytes can be received."""
         self._frames.close()
 
     @property

@@ -26,7 +26,7 @@ class ErrorCode(IntEnum):
         return member
 
     UNKNOWN_SERVER_ERROR = -1
-    """The broker met an error that has no code of its own."""
+    """The broker met an error that has no specific code."""
     NONE = 0
     """No error."""
     OFFSET_OUT_OF_RANGE = 1

@@ -288,7 +288,7 @@ class FrameReader:
         self._move(block, held if complete else need or SIZE_BYTES, complete)
 
     def close(self) -> None:
-        """Release all memory, and forget the owner; nothing can be received any more."""
+        """Release all memory, and forget the owner; no more bytes can be received."""
         self._owner = None
         if self._block is not None:
             self._block.close()

@@ -240,7 +240,7 @@ class _Job:
             raise
 
     def _left(self) -> int:
-        """How many offsets remain to be archived now."""
+        """The number of offsets that remain to be archived."""
         chosen = self.cluster.chosen(self.options)
         known = {**self.cluster.starts(chosen), **self.archive.ends()}
         ends = self.cluster.ends(chosen)

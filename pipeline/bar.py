@@ -15,7 +15,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Seconds between two looks at Spark's tasks.
+#: Seconds between two checks of Spark's tasks.
 LOOK_S = 0.5
 
 

@@ -28,7 +28,7 @@ from .topic_ids import id_text
 
 #: Seconds after which a cluster that does not answer counts as absent.
 PATIENCE = 15.0
-#: How many times longer a cluster may be away that has answered before.
+#: How many times longer the wait is for a cluster that has answered before.
 LONGER = 8
 
 #: Seconds for the first connection to be accepted or refused, and between a refusal and a second attempt.

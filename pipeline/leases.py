@@ -25,7 +25,7 @@ from .problems import Problem
 #: Seconds without renewal after which a lock may be taken over, and between two renewals.
 LEASE_S = 30.0
 RENEWAL_S = 5.0
-#: What a holder leaves when it gives the lock back. The file stays, so that numbers only rise.
+#: The content after the holder gives the lock back. The file stays, so that numbers only rise.
 _FREE = b"{}"
 
 
@@ -98,7 +98,7 @@ class Lease:
         self._renewed = began
 
     def check(self) -> None:
-        """Raises Problem if the name may be held by somebody else by now."""
+        """Raises Problem if another process may hold the name by now."""
         if self._now() - self._renewed >= LEASE_S:
             raise Problem(
                 f"the lock {self._folder}/{self._name} was not renewed for {LEASE_S:.0f} s, so another job may hold it;"
@@ -138,7 +138,7 @@ def _holder(content: bytes | None) -> str:
 
 
 class Renewal:
-    """Renews a lease in a thread of its own, until the block ends."""
+    """Renews a lease in its own thread, until the block ends."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease

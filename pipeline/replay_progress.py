@@ -77,7 +77,7 @@ class Positions:
         return found
 
     def left(self, found: Sequence[Position | None]) -> list[int]:
-        """How many offsets each task still has to replay."""
+        """The number of offsets that each task still has to replay."""
         return [
             max(0, task.end - (task.start if position is None else position.offset))
             for task, position in zip(self.tasks, found, strict=True)

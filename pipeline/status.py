@@ -38,7 +38,7 @@ class Line:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are still to be read."""
+        """The number of offsets that are still to be read."""
         return None if self.log is None else max(self.log.end - self.processed, 0)
 
 

@@ -182,7 +182,7 @@ class LocalStorage(Storage):
             yield lambda: None
 
     def settle(self, folders: set[str]) -> None:
-        """See Storage; a folder's parents may be new, too."""
+        """See Storage; a folder's parents may also be new."""
         all_of_them = {self._root}
         for folder in folders:
             path = self._root / folder

@@ -86,7 +86,7 @@ class Rule:
 
     #: How often it has acted.
     hits: int = field(default=0, init=False)
-    #: How many requests or file operations it has matched.
+    #: The number of matched requests or file operations.
     matched: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ from .faults import Fault, Request
 HELPERS = "kwire-testing"
 #: The client ids of brokers, as Apache Kafka has them too.
 OF_BROKER = re.compile(r"broker-\d+-[a-z0-9-]+")
-#: How many requests are remembered for the report of a failed test.
+#: The number of requests that are kept for the report of a failed test.
 REMEMBERED = 40
 
 #: The fields of requests that name groups, and those that name transactional ids.

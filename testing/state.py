@@ -95,7 +95,7 @@ def copy_log(source: str, target: str, *, link: bool) -> None:
 
 
 def entries(path: str | Path) -> Iterator[os.DirEntry[str]]:
-    """What is to be copied of a directory."""
+    """The entries of a directory that have to be copied."""
     with os.scandir(path) as found:
         for entry in found:
             if not LEFT_OUT.fullmatch(entry.name):
@@ -156,7 +156,7 @@ def copy_range(read: int, write: int, start: int, end: int) -> None:
             in_kernel = False
         data = os.pread(read, min(end - start, 1 << 20), start)
         if not data:
-            return  # the file was cut meanwhile
+            return  # the file was truncated in the meantime
         start += os.pwrite(write, data, start)
 
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 #: A call that takes longer than this on the loop has hung. Unit: seconds of real time.
 PATIENCE_S = 60.0
-#: How many lines of a broker's log are kept for the report of a failed test.
+#: The number of lines of a broker's log that are kept for the report of a failed test.
 LOG_LINES = 200
 
 BROKER_LOGGER = "kwire.server"

@@ -164,7 +164,7 @@ class Outcome(NamedTuple):
     seconds: float
 
     def count(self, word: str) -> int:
-        """How many tests ended so."""
+        """The number of tests with this outcome."""
         return list(self.tests.values()).count(word)
 
 

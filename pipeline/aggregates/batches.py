@@ -23,7 +23,7 @@ from ..storage import Storage, open_storage
 from .kinds import RESULTS, STORE, Grouping
 
 RECORD, MALFORMED, RESULT = "record", "malformed", "result"
-#: How many times the query below reads its source: once for the rows, once for the results.
+#: The number of times that the query below reads its source: once for the rows, once for the results.
 SCANS = 2
 #: Prefix of the headers that say where a dead letter comes from.
 HEADER = "kwire.dead-letter."

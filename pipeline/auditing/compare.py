@@ -10,7 +10,7 @@ from .findings import Finding, note, wrong
 from .measure import Rows
 from .places import Place
 
-#: How many of the differing records are named.
+#: The number of differing records that are named.
 NAMED = 10
 
 

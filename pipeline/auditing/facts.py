@@ -28,7 +28,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return max(0, self.end - self.start)
 
     def common(self, other: Range) -> Range:
@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return self.last - self.first + 1
 
     def __str__(self) -> str:

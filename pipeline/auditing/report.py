@@ -14,7 +14,7 @@ from .compare import Comparison
 from .facts import Facts
 from .findings import Finding
 
-#: How many findings of each kind are shown on a terminal; the files have all of them.
+#: The number of findings of each kind that are shown on a terminal; the files have all of them.
 SHOWN = 20
 
 

@@ -19,9 +19,9 @@ from kwire.records.record import MAX_INT64
 
 from .facts import Range, Span
 
-#: How many of each kind of damage are described; all are counted.
+#: The number of errors of each kind that are described; all are counted.
 DESCRIBED = 100
-#: How many batches of a producer are remembered, the same number as in a broker.
+#: The number of batches of a producer that are kept, the same number as in a broker.
 REMEMBERED = 5
 
 

@@ -18,7 +18,8 @@ from kwire.records.record import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, MIN_RECORD_S
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
-#: How many records are walked before checking whether the following ones have the same size: at first, and later.
+#: The number of records that are walked before checking whether the following ones have the same size: at first, and
+#: later.
 _FIRST = 4
 _STEPS = 64
 #: Distance to the next record, by the first byte of the length (a zig-zag varint): the length plus its own size.

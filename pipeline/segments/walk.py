@@ -74,7 +74,7 @@ class Walk:
                 yield Window(buffer, begin, batches)
             if self._position == begin and not self._ended:
                 if needed <= filled or filled < min(len(buffer), self._limit - begin):
-                    break  # the file was truncated meanwhile
+                    break  # the file was truncated in the meantime
                 buffer = bytearray(needed)
         if self._cut.reaches_end and not self._ended:
             self._damage.missing(

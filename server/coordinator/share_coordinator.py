@@ -112,7 +112,7 @@ class ShareCoordinator:
     # Where a state is
 
     def partitions_of(self, topic_id: bytes) -> int:
-        """How many partitions a topic has; 0 if there is none with this id."""
+        """The number of partitions of a topic; 0 if there is none with this id."""
         topic = self.metadata().topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)
 
@@ -123,7 +123,7 @@ class ShareCoordinator:
     # Operations
 
     def initialize_state(self, group_id: str, row: InitializeState) -> Answer:
-        """Create a state, or begin anew; see ShareShard.initialize_state."""
+        """Create a state, or start again; see ShareShard.initialize_state."""
         return self._run(
             group_id,
             row,
@@ -184,10 +184,10 @@ class ShareCoordinator:
             error = shard
         return kind(row.topic_id, row.partition, error, error.name)
 
-    # What a shard asks for
+    # Effects of a shard
 
     def perform(self, partition: int, leader_epoch: int, effect: object) -> None:
-        """Remove records that are not needed any more."""
+        """Remove records that are no longer needed."""
         assert effect == PRUNE
         self.runtime.turns.start(self._prune(partition), SHARE_GROUP_STATE_TOPIC)
 

@@ -432,7 +432,7 @@ def _offset(row: StateSummary, end: int | ErrorCode | None) -> ShareOffset:
     if isinstance(end, ErrorCode):
         return ShareOffset(row.topic_id, row.partition, 0, error=end)
     lag = end - row.start_offset - row.delivery_complete_count
-    # A group may have been reset to any number, and Java's subtraction wraps around, too.
+    # A group may have been reset to any number, and Java's subtraction also wraps around.
     lag = (lag + 2**63) % 2**64 - 2**63
     return ShareOffset(row.topic_id, row.partition, row.start_offset, row.leader_epoch, lag)
 

@@ -1,9 +1,8 @@
 """Which versions of each API a broker of a given Kafka release advertises.
 
-Whatever the handlers could do, the broker claims no more than the release it presents itself as:
-under ZooKeeper, brokers of Apache Kafka 3.9 may be in the same cluster, and clients judge what a
-cluster can do by what its brokers say. Source: ApiVersions answers of running brokers; both ends
-inclusive.
+Regardless of the handlers' abilities, the broker claims no more than the release that it presents itself as: under
+ZooKeeper, brokers of Apache Kafka 3.9 may be in the same cluster, and clients judge the abilities of a cluster by the
+answers of its brokers. Source: ApiVersions answers of running brokers; both ends inclusive.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ NO_GROUP_NAME = "Group name must not be empty"
 NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
-#: How many topics' configs are read from the store at a time.
+#: The number of topics whose configs are read from the store at a time.
 TOPICS_READ_AT_ONCE = 100
 
 

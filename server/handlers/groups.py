@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How many members are removed in one step.
+#: The number of members that are removed in one step.
 MEMBERS_AT_ONCE = 256
 
 DENIED_GROUP = DENIED[ResourceType.GROUP]

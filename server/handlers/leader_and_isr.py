@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 
-#: How many topics of UpdateMetadata are adopted at once.
+#: The number of topics of UpdateMetadata that are adopted at once.
 TOPICS_AT_ONCE = 500
 
 #: From this version on a LeaderAndIsr response has its errors by topic id.
@@ -86,7 +86,7 @@ async def _obey_another(
     refused: Callable[[ErrorCode], Answer],
     take: Callable[[RequestContext, Told], Answer | Coroutine[Any, Any, Answer]],
 ) -> Answer:
-    """Obey if the store says that this broker is not the controller any more."""
+    """Obey if the store says that this broker is no longer the controller."""
     if not await ctx.services.controller.is_deposed(request.controller_epoch):
         logger.warning(
             "%s from %s names controller %d of epoch %d and is refused: this broker is the controller",
@@ -201,7 +201,7 @@ async def _take_roles(
 async def _configs(
     ctx: RequestContext, topics: list[str]
 ) -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """The configs of topics. Retries for ever, because the controller says everything only once."""
+    """The configs of topics. Retries forever, because the controller sends everything only once."""
     while True:
         try:
             return await ctx.services.cluster.configs([(TOPICS, name) for name in topics])

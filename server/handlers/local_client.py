@@ -1,5 +1,4 @@
-"""Requests that the broker sends to itself on behalf of somebody who inspects it, through the handlers that serve
-clients.
+"""Requests that the broker sends to itself for a user who inspects it, through the handlers that serve clients.
 
 They are checked and counted like those of a client with the connection's principal; quotas do not apply. A long request
 runs in turns of the loop like any other.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: The lag of a log whose partition does not exist or is offline. Source: DescribeLogDirsResponse.INVALID_OFFSET_LAG.
 NO_LAG = -1
-#: How many partitions are looked at in one step.
+#: The number of partitions that are processed in one step.
 STEP = 64
 
 

@@ -60,7 +60,7 @@ MAX_LOGGED_USER = 64
 
 @dataclass(slots=True)
 class LoginCounts:
-    """How many logins there were since the broker started."""
+    """The numbers of logins since the broker started."""
 
     successful: int = 0
     failed: int = 0
@@ -208,7 +208,7 @@ class LoginDispatcher:
         "_step",
     )
 
-    #: Before the login, each request is looked at.
+    #: Before the login, each request is checked.
     at_once = None
 
     def __init__(self, logins: SaslLogins, session: Session) -> None:
@@ -319,7 +319,7 @@ class LoginDispatcher:
             counts.failed += 1
         else:
             counts.reauthentication_failed += 1
-        self._logins.gone(self._session)  # it is counted, so its deadline does not matter any more
+        self._logins.gone(self._session)  # it is counted, so its deadline no longer matters
         delay_ms = self._logins.failure_delay_ms
         if delay_ms <= 0:
             return Close(reason, "login", reply)

@@ -58,13 +58,13 @@ T = TypeVar("T")
 
 NOT_ASKED = -(1 << 31)
 
-#: How many rows are made in one step.
+#: The number of rows that are made in one step.
 STEP = 64
 
 #: The first Metadata version that finds topics by id.
 TOPIC_IDS_SINCE = 12
 
-#: How many encoded answers an image keeps, and how many bytes at most.
+#: The maximum number of encoded answers that an image keeps, and their maximum size in bytes.
 KEPT_ANSWERS = 8
 KEPT_BYTES = 8 * 1024 * 1024
 
@@ -91,7 +91,7 @@ def metadata(
         if ctx.version < TOPIC_IDS_SINCE:
             return (yield from refusals.metadata_in_steps(request, ErrorCode.INVALID_REQUEST))
     if by_id:
-        topics = by_id  # Apache Kafka ignores names beside ids
+        topics = by_id  # Apache Kafka ignores names if there are ids
     image = ctx.services.metadata()
     missing: dict[str, None] = {}
     for number, topic in enumerate(topics):
@@ -342,7 +342,7 @@ def _partitions(
             yield
         leader = partition.leader
         if leader == NO_LEADER and not partition.isr:
-            # None of its replicas is alive. A ZooKeeper broker is not told of such partitions.
+            # None of its replicas is alive. ZooKeeper brokers do not receive such partitions.
             continue
         error = ErrorCode.NONE
         if leader not in reachable:

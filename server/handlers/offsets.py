@@ -83,7 +83,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 MAY_NOT_READ = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NOTHING_REFUSED: Mapping[str, ErrorCode] = MappingProxyType({})
 
-#: How many rows are handled in one step, and at most how many offsets are stored in one batch.
+#: The number of rows that are handled in one step, and the maximum number of offsets that are stored in one batch.
 ROWS_IN_STEP = 256
 
 

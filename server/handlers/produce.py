@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..replication.append import AppendResult, AppendRow, Granted
     from ..replication.partition import Partition
 
-#: How many rows of a request with many are handled in one step.
+#: The number of rows of a long request that are handled in one step.
 ROWS_IN_STEP = 64
 
 #: Clients that may write to internal topics. Source: AdminUtils.ADMIN_CLIENT_ID.

@@ -161,7 +161,7 @@ class BrokerChannel:
         return reply
 
     def close(self) -> None:
-        """Close the connection; requests in flight fail, and nothing can be sent any more."""
+        """Close the connection; requests in flight fail, and no more can be sent."""
         self._closed = True
         if self._connection is not None:
             self._end(self._connection, "the channel was closed")
@@ -249,7 +249,7 @@ class BrokerChannel:
             connection.login_again_at = now + lifetime_ms / 1000 * share
 
     async def _exchange(self, connection: _Connection, login: Login) -> int:
-        """Log in; returns how long the session lasts in ms, 0 for ever. Errors: LoginFailed, ChannelError."""
+        """Log in; returns the duration of the session in ms, 0 if it is unlimited. Errors: LoginFailed, ChannelError."""
         from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
         from kwire.messages.sasl_handshake import SaslHandshakeRequest
 

@@ -1,4 +1,4 @@
-"""What is known about the peer of one connection."""
+"""The known facts about the peer of one connection."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ DEFAULT_QUEUED_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NetLimits:
-    """How much a listener and each of its connections may use.
+    """The limits of a listener and each of its connections.
 
-    Unit: as named. The first group are Kafka's configs (`socket.request.max.bytes`, ...), the
-    second kwire's own. A `queued_max_request_bytes` of -1, which is no limit in Kafka, means 64 MiB.
-    Buffer sizes of -1 are left to the operating system.
+    Unit: as named. The first group are Kafka's configs (`socket.request.max.bytes`, ...), the second kwire's own. A
+    `queued_max_request_bytes` of -1, which is no limit in Kafka, means 64 MiB. Buffer sizes of -1 are left to the
+    operating system.
     """
 
     request_max_bytes: int = 104_857_600

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 #: One or two milliseconds of small requests.
 TURN_REQUESTS = 64
-#: So many requests may be counted over several turns, which saves the call that begins a turn.
+#: The number of requests that may be counted over several turns, which saves the call that begins a turn.
 FEW_REQUESTS = 16
 
 

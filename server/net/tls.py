@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How often the files are looked at.
+#: The interval between checks of the files.
 WATCH_S = 3.0
 #: A certificate that ends sooner is named in the log when it is taken into use.
 ENDS_SOON = timedelta(days=14)
@@ -150,7 +150,7 @@ class Tls:
     # -- new certificates
 
     def start(self) -> None:
-        """Take up new certificates from now on."""
+        """Apply new certificates from now on."""
         self._config.subscribe(self._settings_changed)
         self._config.add_check(self.check)
         self._watching = asyncio.create_task(self._watch())

@@ -31,11 +31,11 @@ from .transport import BUFFERS, SHOWN_BYTES, SocketTransport, TlsError, close_sl
 if TYPE_CHECKING:
     from .transport import Receiver, StoredSlice, Threads
 
-#: How many bytes OpenSSL encrypts at a time.
+#: The number of bytes that OpenSSL encrypts at a time.
 RECORD_BYTES = 16 * 1024
-#: How much of a stored slice is in memory while it is encrypted.
+#: The size of the part of a stored slice that is in memory while it is encrypted.
 SLICE_BYTES = 64 * 1024
-#: How much of one connection is decrypted before others get their turn.
+#: The amount of data of one connection that is decrypted before others get their turn.
 READ_TURN_BYTES = 512 * 1024
 #: How many records of one connection are decrypted before others get their turn: some 0.2 ms if they are short.
 TURN_RECORDS = 128
@@ -166,7 +166,7 @@ class TlsTransport(SocketTransport):
         self._read_scheduled = False
         self._read_wants_write = False
         self._flush_wants_read = False
-        self._watching = False  # whether the loop tells of bytes to read
+        self._watching = False  # whether the loop reports bytes to read
         #: Done when the handshake is; None if it has not begun.
         self._secured: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -229,7 +229,7 @@ class TlsTransport(SocketTransport):
             self._step()
 
     def _step(self) -> None:
-        """Go on with the handshake."""
+        """Continue with the handshake."""
         if self.closed or self._is_secured:  # by a waiter that has given up
             return
         try:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 #: Below this, copying a slice into the reply costs less than a sendfile of its own.
 COPY_SLICE_BYTES = 32 * 1024
-#: How much one connection may send before others get their turn.
+#: The amount that one connection may send before others get their turn.
 TURN_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
 GATHER_BYTES = 256 * 1024
@@ -36,9 +36,9 @@ READS_IN_TURN = 4
 #: The memory of a queued buffer besides its bytes.
 BUFFER_OVERHEAD = 64
 
-#: How many bytes are logged of an invalid stream, as in Kafka. The bytes that follow may be a password.
+#: The number of bytes of an invalid stream that are logged, as in Kafka. The bytes that follow may be a password.
 SHOWN_BYTES = 4
-#: How many stored slices that wait to be sent are looked at, for whether their files were removed.
+#: The number of waiting stored slices that are checked for removed files.
 SLICES_SEEN = 100
 BUFFERS = (bytes, memoryview, bytearray)
 
@@ -90,7 +90,7 @@ class Receiver(Protocol):
 
 
 class AtOnceReceiver(Receiver, Protocol):
-    """A receiver that may deal with bytes where they are received, in a block that others use, too."""
+    """A receiver that may process bytes in place, in a block that other connections also use."""
 
     def shared_block(self) -> SharedBlock | None:
         """A block whose view the next bytes may go into, followed by `received_at_once`; None to use `get_buffer`."""

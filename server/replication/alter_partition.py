@@ -103,9 +103,8 @@ class AlterPartitions:
             except OSError as error:
                 logger.debug("in-sync replicas cannot be changed now: %s", error)
             except Exception as error:
-                # This includes what a controller in this process raises: if the task ended here,
-                # nobody would ask again, and the partitions would keep their in-sync replicas for
-                # ever.
+                # This includes errors of a controller in this process: if the task ended here, no more proposals would
+                # be sent, and the partitions would keep their in-sync replicas forever.
                 if not self._failing:
                     logger.warning("asking for other in-sync replicas failed", exc_info=error)
                 self._failing = True

@@ -238,7 +238,7 @@ class Appends:
                 result = begun  # type: ignore[assignment]
             results.append(result)
             if type(result) is AppendInfo and (
-                # What is appended to a single replica is committed, unless a flush must come first.
+                # Records appended to a single replica are committed, unless a flush must come first.
                 (acks and log.flush_state.awaited) if not partition.followers else acks == -1
             ):
                 all_committed = all_committed and log.high_watermark > result.last_offset
@@ -326,7 +326,7 @@ class Appends:
         )
 
     def _bytes_here(self, partition: Partition) -> int:
-        """How many bytes of records may be decompressed in this turn of the loop."""
+        """The number of bytes of records that may be decompressed in this turn of the loop."""
         more_us = READ_MORE_US if partition.log.reads_natively else 0
         return INLINE_READ_BYTES if self._turns.has_time(more_us) else 0
 
@@ -344,7 +344,7 @@ class Appends:
                 while True:
                     if asked is not None:
                         asking = asyncio.ensure_future(asked)
-                        await asyncio.wait([asking])  # others may wait for it, too
+                        await asyncio.wait([asking])  # others may also wait for it
                         told = asking.result()
                         if isinstance(told, AppendError):
                             result = told
@@ -440,7 +440,7 @@ class Appends:
 
 
 def _forget(asked: asyncio.Future[AppendError | Granted]) -> None:
-    """Retrieve the outcome of an answer that nobody waits for any more, even if it is an exception."""
+    """Retrieve the outcome of an answer that is no longer awaited, even if it is an exception."""
     if not asked.cancelled():
         asked.exception()
 

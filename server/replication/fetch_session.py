@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .membership import PartitionState
     from .partition import Partition
 
-#: How many partitions of a long request one step processes.
+#: The number of partitions of a long request that one step processes.
 STEP = 128
 
 NO_SESSION = 0

@@ -128,7 +128,7 @@ class Fetcher:
         #: Partitions that may have to be named in the next request.
         self._dirty: dict[tuple[bytes, int], Followed] = {}
         self._delayed: dict[tuple[bytes, int], Followed] = {}
-        #: Partitions in the leader's session that are not to be fetched any more.
+        #: Partitions in the leader's session that should no longer be fetched.
         self._forgotten: set[tuple[bytes, int]] = set()
         self._session_id = NO_SESSION
         self._session_epoch = FIRST_EPOCH
@@ -343,7 +343,7 @@ class Fetcher:
         followed.refused = error
         tp = followed.partition.tp
         if error == ErrorCode.FENCED_LEADER_EPOCH:
-            # The controller has moved on and will tell this broker, too.
+            # The controller has moved on and will inform this broker, too.
             logger.info("%s: epoch %d is over", tp, followed.leader_epoch)
         elif error not in EXPECTED_ERRORS:
             logger.warning("%s: fetching from broker %d failed: %s", tp, self.leader_id, error.name)

@@ -36,7 +36,7 @@ class IsrState(NamedTuple):
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """Every replica that may be in the set, whatever the controller decides."""
+        """Every replica that may be in the set, regardless of the controller's decision."""
         return self.isr if self.adding is None else (*self.isr, self.adding)
 
     @property
@@ -50,10 +50,10 @@ class IsrState(NamedTuple):
 
 
 class FollowerState:
-    """What the leader knows of one follower from its fetches.
+    """The leader's knowledge of one follower, from its fetches.
 
-    Unit: offsets are the follower's log end and log start, -1 before its first fetch from this
-    leader; times are milliseconds of a clock that does not jump. Source: kafka.cluster.Replica.
+    Unit: offsets are the follower's log end and log start, -1 before its first fetch from this leader; times are
+    milliseconds of a clock that does not jump. Source: kafka.cluster.Replica.
     """
 
     __slots__ = (

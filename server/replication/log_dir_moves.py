@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class CannotCopy(Exception):
-    """The records of a log cannot be copied as they are."""
+    """The records of a log cannot be copied unchanged."""
 
 
 def common_end(log: Log, copy: Log) -> int | None:

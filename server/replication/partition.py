@@ -259,7 +259,7 @@ class Partition:
     def on_isr_confirmed(
         self, isr: tuple[int, ...], partition_epoch: int, now_ms: int, *, recovering: bool = False
     ) -> None:
-        """Take the controller's answer: the in-sync replicas as they are now."""
+        """Apply the controller's answer: the current in-sync replicas."""
         if not self.is_leader or partition_epoch < self.state.partition_epoch:
             return
         self._membership.counts.isr_changed(len(self.isr.isr), len(isr))
@@ -476,7 +476,7 @@ class Partition:
         if broker_id in self.followers or not self.is_leader:
             return ErrorCode.NONE
         if current_leader_epoch == self.state.leader_epoch:
-            # The controller has told the follower of its role, but not yet this leader.
+            # The controller has informed the follower of its role, but not yet this leader.
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -603,7 +603,7 @@ class Partition:
                     later.set_exception(error)
             else:
                 result = self._with_records(now, source.result())
-                if later.done():  # nobody wants it any more
+                if later.done():  # the result is no longer needed
                     result.close()
                 else:
                     later.set_result(result)

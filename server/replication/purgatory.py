@@ -86,7 +86,7 @@ class FetchWaiter:
         of_replica: bool = False,
     ) -> None:
         self.future: asyncio.Future[bool] = loop.create_future()
-        #: Whether nobody else was waiting for the partition that woke it last.
+        #: Whether no other fetch was waiting for the partition that woke it last.
         self.alone = False
         self.missing_bytes = missing_bytes
         self.read_committed = read_committed
@@ -190,7 +190,7 @@ class CommitWaiter:
         self._end_if_done()
 
     def on_failed(self, row: int, error: ErrorCode) -> None:
-        """The row's wait cannot succeed any more; the partition has removed the waiter already."""
+        """The row's wait can no longer succeed; the partition has removed the waiter already."""
         if self._missing.pop(row, None) is not None:
             self.results[row] = AppendError(error)
         self._end_if_done()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How many partitions are read in one step, if there are many.
+#: The number of partitions that are read in one step, if there are many.
 STEP = 64
 
 #: How long a fetch waits for delayed records. Source: remote.fetch.max.wait.ms.

@@ -22,7 +22,7 @@ from kwire.messages.stop_replica import (
     StopReplicaTopicState,
 )
 
-#: How many partitions change their roles, or are stopped, before other work gets its turn.
+#: The number of partitions that change their roles, or are stopped, before other work gets its turn.
 AT_ONCE = 32
 
 

@@ -15,7 +15,8 @@ from kwire.records.batch import BatchHeader, RecordBatch, read_header
 from kwire.records.control import ControlType, control_type
 from kwire.records.layout import HEADER_SIZE
 
-#: How many bytes of a file are read at once to find headers; with small batches, one read covers many of them.
+#: The number of bytes of a file that are read at once to find headers; with small batches, one read covers many of
+#: them.
 CHUNK = 4096
 
 _BASE_OFFSET = attrgetter("base_offset")

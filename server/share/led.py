@@ -128,8 +128,8 @@ class Watch:
 class WaitingShareFetch:
     """A fetch whose `future` completes with its rows.
 
-    Shape: `errors` has the rows of partitions that cannot be fetched; `end` ends the wait if nobody wants the answer
-    any more.
+    Shape: `errors` has the rows of partitions that cannot be fetched; `end` ends the wait if the answer is no longer
+    wanted.
     """
 
     __slots__ = (
@@ -165,7 +165,7 @@ class WaitingShareFetch:
         return self.future is None or self.future.done()
 
     def answer(self, rows: Rows) -> bool:
-        """Answer the fetch and stop waiting; False if nobody wants the answer any more."""
+        """Answer the fetch and stop waiting; False if the answer is no longer wanted."""
         self.leave()
         assert self.future is not None
         if self.future.done():
@@ -174,7 +174,7 @@ class WaitingShareFetch:
         return True
 
     def end(self) -> None:
-        """Stop waiting, because nobody wants the answer any more."""
+        """Stop waiting, because the answer is no longer wanted."""
         self.leave()
         if self.future is not None and not self.future.done():
             self.future.cancel()

@@ -23,7 +23,7 @@ from .state_errors import told
 
 logger = logging.getLogger(__name__)
 
-#: How many states are read at once.
+#: The number of states that are read at once.
 MOST_LOADING = 100
 #: How much of a log a search by time may read in the loop before it is moved out of the loop, and how often it is
 #: retried if the log changes.

@@ -346,7 +346,7 @@ class SharePartitionManager:
                 end = _readable_end(led.partition, settings)
                 yield from self._serve_once(led)
                 if _readable_end(led.partition, settings) > end:
-                    led.unserved = True  # nobody was watching
+                    led.unserved = True  # the partition was not being watched
         finally:
             led.serving = False
         self._watch(led)
@@ -610,7 +610,7 @@ def _read(
     result = partition.read(
         offset, max_bytes, read_committed=settings.read_committed, min_one_batch=min_one_batch
     )
-    if isinstance(result, LaterRead):  # share groups read whatever is available
+    if isinstance(result, LaterRead):  # share groups read all available records
         result.later.cancel()
         return refused(ErrorCode.OFFSET_NOT_AVAILABLE)
     return result

@@ -41,7 +41,7 @@ STATE_OF = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARC
 #: share partition can have more records than may be locked, because it was acquired whole.
 MAX_RUNS = 5_000
 
-#: How many runs one step processes.
+#: The number of runs that one step processes.
 STEP = 256
 
 #: A delivery count is stored in 16 bits.
@@ -135,7 +135,7 @@ class SharePartition:
                 gap_offset = expected
             if state not in STORED:
                 raise ValueError(f"{state} is no state of records")
-            if state == ACQUIRED:  # no member could release it any more
+            if state == ACQUIRED:  # no member could release it later
                 state = AVAILABLE
             expected = last + 1
             self._batches.append(InFlightBatch(Run(first, last, state, delivery_count)))
@@ -645,7 +645,7 @@ class SharePartition:
         return True
 
     def _last_done(self) -> tuple[int, int]:
-        """How many leading batches are done, and the last done offset; -1 for none."""
+        """The number of leading batches that are done, and the last done offset; -1 for none."""
         last_done = -1
         for place, batch in enumerate(self._batches):
             if self._in_gaps and batch.last >= self._gap_offset:

@@ -87,7 +87,7 @@ def test_of_batches_only_what_was_asked_for_is_printed(form: str) -> None:
 
     assert lines(0, 6) == ("abcdef", 6, 6)
     assert lines(1, 5) == ("bcde", 4, 5)
-    assert lines(0, 9) == ("abcdef", 6, 9)  # what a consumer does not see comes after
+    assert lines(0, 9) == ("abcdef", 6, 9)  # records that a consumer does not see follow
     assert lines(0, 6, 3) == ("abc", 3, 3)
     assert lines(0, 6, 4) == ("abcd", 4, 4)
     assert lines(1, 6, 1) == ("b", 1, 2)

@@ -1,4 +1,4 @@
-"""How many requests the console answers at the same time."""
+"""The limit on requests that the console answers at the same time."""
 
 from __future__ import annotations
 

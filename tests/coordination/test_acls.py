@@ -32,7 +32,7 @@ PREFIX = ResourcePattern(ResourceType.TRANSACTIONAL_ID, "a-", PatternType.PREFIX
 READ = AclEntry("User:alice", "*", AclOperation.READ, Permission.ALLOW)
 WRITE = AclEntry("User:bob", "10.0.0.1", AclOperation.IDEMPOTENT_WRITE, Permission.DENY)
 EVERYTHING = AclFilter()
-#: How many steps of long work there are in a turn of the loop.
+#: The number of steps of long work in a turn of the loop.
 SLICE_STEPS = 100
 
 

@@ -184,7 +184,7 @@ def read_by(*members: Member) -> Counter[str]:
 
 
 def owners(*members: Member) -> list[int]:
-    """How many partitions each has, if no partition is with two."""
+    """The number of partitions of each member, if no partition has two owners."""
     owned = [each for member in members for each in member.owned]
     assert len(owned) == len(set(owned))
     return sorted(len(member.owned) for member in members)

@@ -302,7 +302,7 @@ def note_leaders(bootstrap: str, leaders: list[set[int]]) -> None:
 
 
 def ends(bootstrap: str, topic: str) -> list[int]:
-    """How many records each partition has."""
+    """The number of records in each partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(2)}
     return [each.result(30).offset for each in admin.list_offsets(asked).values()]

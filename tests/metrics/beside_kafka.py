@@ -36,7 +36,7 @@ PERCENTILES = ("50thPercentile", "99thPercentile")
 
 
 class Compared(NamedTuple):
-    """The values of an MBean with all its labels: how many, how many of them alike, and their sums."""
+    """The values of an MBean with all its labels: their number, the number of equal ones, and their sums."""
 
     bean: str
     attribute: str

@@ -1,4 +1,4 @@
-"""How many bytes of batches may wait, and whose."""
+"""The limit on the bytes of waiting batches, in total and per client."""
 
 from __future__ import annotations
 

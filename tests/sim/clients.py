@@ -83,8 +83,8 @@ class Client:
             self.topic_ids[topic.name] = topic.topic_id
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)
-                # As all clients do since KIP-320: never return to a leader that was replaced,
-                # whatever it says about itself.
+                # As in all clients since KIP-320: never return to a leader that was replaced, regardless of its own
+                # view.
                 if row.leader_epoch >= self.epochs.get(tp, -1):
                     self.epochs[tp] = row.leader_epoch
                     self.leaders[tp] = row.leader_id

@@ -52,7 +52,7 @@ class History:
         return found
 
     def acknowledge(self, tp: TopicPartition, value: bytes, offset: int) -> None:
-        """Record that a producer was told the offset of a committed record."""
+        """Record that a producer got the offset of a committed record."""
         self.acknowledged[(tp, value)] = offset
 
     def check_leader(self, broker_id: int, life: int, partition: Partition) -> None:

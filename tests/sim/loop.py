@@ -12,7 +12,7 @@ from server.log.cleaner import process
 
 
 class Stalled(Exception):
-    """Nothing is ready and no timer is set, so the loop would wait for ever."""
+    """Nothing is ready and no timer is set, so the loop would wait forever."""
 
 
 class _NoSockets(selectors.BaseSelector):

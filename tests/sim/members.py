@@ -65,7 +65,7 @@ class Views:
         self.owned[member_id] = owned
 
     def lose(self, member_id: str) -> None:
-        """A member has nothing any more."""
+        """A member has no more partitions."""
         self.owned.pop(member_id, None)
 
 

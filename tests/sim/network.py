@@ -23,7 +23,7 @@ from server.net.transport import Receiver
 from .tasks import OWNER
 
 Owner = tuple[int, int] | None
-#: How much a sender may have in transit; anything beyond counts as unsent.
+#: The amount that a sender may have in transit; anything beyond counts as unsent.
 WINDOW_BYTES = 64 * 1024
 #: The time until something that did not arrive is sent again; doubled each time.
 AGAIN_S = 0.2
@@ -334,7 +334,7 @@ class SimulatedTransport:
     # -- the network's side
 
     def vanish(self) -> None:
-        """Close without notice to anybody."""
+        """Close without notice to the other side."""
         self.closed = True
         self._reading = False
         self._arrived.clear()

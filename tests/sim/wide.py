@@ -227,7 +227,7 @@ class WideWorld(World):
         await self.admin.ask(node_id, request, 2)
 
     def _copies(self) -> int:
-        """How many replicas are still being moved to another directory."""
+        """The number of replicas that are still being moved to another directory."""
         opened = [node.broker.opened for node in self.nodes.values() if node.broker is not None]
         return sum(len(each.log_manager.futures()) for each in opened if each is not None)
 

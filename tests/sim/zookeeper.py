@@ -61,7 +61,7 @@ class SimulatedStore:
     # The session
 
     async def _keep_session(self) -> None:
-        """Heartbeats: on the server's side, which ends sessions, and on the client's, which is told."""
+        """Heartbeats: on the server's side, which ends sessions, and on the client's, which gets a notification."""
         while True:
             await asyncio.sleep(RETRY_S)
             if not self.dead and self._reached:
@@ -87,7 +87,7 @@ class SimulatedStore:
         return self._network.reaches(self._node_id, ZOOKEEPER)
 
     async def expire(self) -> None:
-        """End the session on the server; the broker is told when it can be reached."""
+        """End the session on the server; the broker is notified when it can be reached."""
         self._expired = True
         await self._inner._delete_owned(self._inner.session_id)
 

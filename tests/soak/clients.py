@@ -40,7 +40,7 @@ _PATIENT: dict[str, Any] = {
     "retry.backoff.max.ms": 200,
     "socket.connection.setup.timeout.ms": 5000,
     "log_level": 0,
-    "logger": _SILENT,  # a fenced producer tells it on standard error whatever the level
+    "logger": _SILENT,  # a fenced producer reports it on standard error at every level
 }
 
 
@@ -143,10 +143,10 @@ class Client(threading.Thread, ABC):
         self.busy = False  # with something that came to it
         self.errors: list[str] = []  # what polls gave instead of records
         self.is_fenced = False  # for good: another consumer has to take its place
-        self.left_behind: Consumer | None = None  # its rebalances are nobody's any more
+        self.left_behind: Consumer | None = None  # its rebalances are no longer relevant
         self.protocol = ""  # by which it is a member
-        self.polled_by: Counter[str] = Counter()  # how many records it has got, by protocol
-        self.commits_lost = 0  # of which the client told nothing
+        self.polled_by: Counter[str] = Counter()  # the number of records received, by protocol
+        self.commits_lost = 0  # those that the client did not report
         self._sent = 0
         self._gathered: list[Message] = []
         self._whose: dict[str, str] = {}

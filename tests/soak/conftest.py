@@ -47,7 +47,7 @@ def broker_config(directories: Sequence[str] = ()) -> dict[str, str]:
         "share.coordinator.snapshot.update.records.per.snapshot": "20",
         "share.coordinator.state.topic.prune.interval.ms": "1000",
         **dict.fromkeys(SESSIONS, "3000"),
-        # What a member could not settle is delivered anew after this.
+        # Records that a member could not settle are delivered again after this time.
         **dict.fromkeys(LOCKS, "5000"),
         **dict.fromkeys(HEARTBEATS, "300"),
         **({"log.dirs": ",".join(directories)} if directories else {}),

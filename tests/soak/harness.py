@@ -98,11 +98,11 @@ class Outcome:
     took_s: float = 0.0
     #: What parts of the run took, in seconds.
     parts_s: dict[str, float] = field(default_factory=dict)
-    #: How many moves of replicas to other log directories were begun.
+    #: The number of moves of replicas to other log directories that were started.
     moves: int = 0
-    #: How many records group members of either protocol have got.
+    #: The number of records that group members of either protocol have received.
     polled_by: Mapping[str, int] = field(default_factory=dict)
-    #: Commits of which librdkafka told nothing, though brokers answer.
+    #: Commits that librdkafka did not report, though brokers answer.
     commits_lost: int = 0
     #: Errors that consumers got instead of records, after which they continued.
     poll_errors: list[str] = field(default_factory=list)
@@ -367,8 +367,9 @@ class Nemesis:
     DOOMED = 0.15  # of the starts are cut short
     MEMBER = 0.02  # of the kills take the Java consumer too
     MOVES = 0.7  # of the kills come while replicas are being moved, or shortly after
-    #: Who has got nothing for so long gets something before the next kill. On a busy machine a broker is killed before it
-    #: has loaded its groups, or before the sessions of members have ended that could not leave, which begin anew each time.
+    #: A consumer that has received nothing for this long receives something before the next kill. On a busy machine, a
+    #: broker is otherwise killed before it has loaded its groups, or before the sessions of members have ended that
+    #: could not leave, which start again each time.
     HUNGRY_S = 45.0
 
     def __init__(self, brokers: Sequence[Killable], plan: Plan, clients: Sequence[Client]) -> None:

@@ -10,7 +10,7 @@ from kwire.api import ApiKey
 
 from ..support.wire_client import WireClient
 
-#: How many replicas are moved at a time.
+#: The number of replicas that are moved at a time.
 MOVED = 3
 PATIENCE_S = 120.0
 

@@ -13,7 +13,8 @@ from .answers import answers_commits, waits_for_coordinator
 from .checker.history import READ_COMMITTED
 from .clients import PATIENCE_S, Client, ClientFailed, Phase, Place, at, positions
 
-#: A commit whose outcome the client has not told by then is lost. librdkafka gives up a connection after 60 s without an answer.
+#: A commit whose outcome the client has not reported by then is lost. librdkafka gives up a connection after 60 s
+#: without an answer.
 COMMIT_PATIENCE_S = 45.0
 #: For so long, librdkafka may close a consumer that has lost a commit.
 CLOSE_PATIENCE_S = 10.0
@@ -118,9 +119,9 @@ class GroupMember(Client):
         return self.gather(consumer, 200, 0.25, group=self.group, isolation=self.isolation)
 
     def _commit(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
-        """Commit, and read on until the client tells what became of it.
+        """Commit, and continue to read until the client reports the outcome.
 
-        Not by commit(asynchronous=False), which librdkafka can leave waiting for ever. Errors: CommitLost, ClientFailed.
+        Not by commit(asynchronous=False), which librdkafka can leave waiting forever. Errors: CommitLost, ClientFailed.
         """
         self._committed = None
         self.recorder.note("invoke", "commit", at(offsets), group=self.group)

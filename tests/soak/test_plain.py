@@ -1,4 +1,4 @@
-"""What a group member of the load does when it hears nothing of a commit."""
+"""The behavior of the load's group members when the outcome of a commit is not reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Eager(GroupMember):
 
 
 class Deaf(Eager):
-    """A member to whom librdkafka does not tell what became of its first commit."""
+    """A member whose librdkafka does not report the outcome of its first commit."""
 
     told = 0
 

@@ -225,8 +225,7 @@ class Transformer(Transactor):
             ask_once = functools.partial(producer.send_offsets_to_transaction, ends, metadata, 10)
             errors.append(patiently(ask_once))
 
-        # librdkafka waits for ever if the coordinator is unavailable at the wrong moment (its issue
-        # 5456).
+        # librdkafka waits forever if the coordinator is unavailable at the wrong moment (its issue 5456).
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(self.HANGING_S)

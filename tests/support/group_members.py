@@ -108,7 +108,7 @@ class Member:
         self.unsure += [Place(*partition, offset) for offset in offsets]
 
     def end(self) -> None:
-        """It has no partitions any more."""
+        """It has no more partitions."""
         self.owned = set()
         for partition in list(self.open):
             self._give_up(partition)

@@ -115,7 +115,7 @@ class Network:
         ip("-n", sender.name, "neigh", "del", receiver.address, "dev", "eth0")
 
     def close(self) -> None:
-        """Remove everything; remaining processes have no network any more."""
+        """Remove everything; remaining processes no longer have a network."""
         for name in [*(host.name for host in self._hosts), self._switch]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
@@ -150,6 +150,6 @@ class StallingDisk:
         )
 
     def close(self) -> None:
-        """Remove the file system; nobody may be using it."""
+        """Remove the file system, which must not be in use."""
         self.thaw()
         subprocess.run(["umount", "--lazy", str(self.folder)], capture_output=True, check=False)

@@ -149,7 +149,7 @@ class Replicas:
         self.publisher.subscribe(ImageRoles(self.replicas).on_image)
         self.publisher.subscribe(self.replicas.on_image)
         self.settings_calls = 0
-        #: How many requests the plain forms of handlers have answered.
+        #: The number of requests that the plain forms of handlers have answered.
         self.plain_answers = 0
         self.stopped = False
         self.services = services_of(

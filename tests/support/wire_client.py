@@ -92,7 +92,7 @@ class WireClient:
         self._request = self._client.flush()[4:]
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self._client.socket.sendall(data)
 
     def receive(self, api: ApiKey, version: int) -> dict[str, Any] | None:

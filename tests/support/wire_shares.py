@@ -20,7 +20,7 @@ from .wire_client import WireClient
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 HEARTBEAT_S = 0.5
-#: What a broker says to who does not know it any more, or it him: the member begins anew.
+#: The errors of a broker and a member that no longer know each other: the member starts again.
 FENCED = {25, 110}  # UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH
 
 
@@ -240,7 +240,7 @@ class WireShareMember:
         self.leaders = {}
 
     def lags(self) -> dict[int, int]:
-        """How much of each partition the group is not done with. Errors: Unanswered."""
+        """The number of records of each partition that the group is not done with. Errors: Unanswered."""
         if self._coordinator < 0:
             self.look()
         asked = {"groups": [{"group_id": self.group, "topics": None}]}

@@ -44,7 +44,7 @@ MUCH = 100
 #: The batches of a larger write have to be in order and without overlaps, as leaders send them.
 MAX_UNORDERED = 1_000
 
-#: How many snapshots or tombstones are written as one batch.
+#: The number of snapshots or tombstones that are written as one batch.
 RECORDS_PER_BATCH = 500
 
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."

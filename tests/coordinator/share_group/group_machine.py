@@ -92,7 +92,7 @@ class ShareMachine(ConsumerMachine):
         return by_name(self.share.members[member].assigned)
 
     def sharing(self) -> Counter[tuple[str, int]]:
-        """How many members have each partition."""
+        """The number of members that have each partition."""
         return Counter(
             (topic, number)
             for member in self.share.members

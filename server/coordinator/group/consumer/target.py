@@ -28,7 +28,7 @@ ASSIGNORS = {"uniform": assign_uniform, "range": assign_range}
 #: A target for more members and partitions is computed in steps, and members get it with their next heartbeats.
 AT_ONCE = 5_000
 
-#: How many members are described to an assignor in one step.
+#: The number of members that are described to an assignor in one step.
 DESCRIBED_IN_STEP = 64
 
 

@@ -11,7 +11,7 @@ from .assignment_input import AssignmentInput, Steps
 from .group import SubscriptionType
 from .uniform_mixed import assign_uniform_mixed
 
-#: How many members one step processes; each may have many partitions.
+#: The number of members that one step processes; each may have many partitions.
 MEMBERS_IN_STEP = 16
 
 

@@ -54,7 +54,7 @@ class Operation(NamedTuple, Generic[D]):
 
 
 def nobody(refusal: Refusal) -> None:
-    """The answer to a refused operation that nobody waits for."""
+    """The answer to a refused operation without a waiting request."""
     return None
 
 
