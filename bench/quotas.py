@@ -185,7 +185,7 @@ class PerMinute(NamedTuple):
 
 
 def per_minute(arrivals: Arrivals, seconds: float) -> PerMinute:
-    """The arrivals in each `seconds` that begin within `seconds` after the warm-up, in steps of a quarter of a second."""
+    """The arrivals in each `seconds` that begin within `seconds` after the warm-up, in steps of a quarter second."""
     times = [when for when, _ in arrivals]
     sums = [0, *itertools.accumulate(size for _, size in arrivals)]
     begins = [WARM_UP_S + step / 4 for step in range(int(seconds * 4) + 1)]

@@ -3,7 +3,7 @@
     PYTHON meter.py ROOT FILE serve ...
 
 FILE is one native double that the caller may clear: the CPU seconds of the longest turn so far. A turn is
-one round of the loop; waiting for events costs no CPU. The loop is asyncio's: uvloop does not report where its turns end.
+one round of the loop; waiting for events costs no CPU. The loop is asyncio's: uvloop does not report the ends of turns.
 """
 
 from __future__ import annotations

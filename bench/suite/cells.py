@@ -76,7 +76,7 @@ SHORT_OTHERS = 4
 
 
 def is_possible(values: dict[str, Any]) -> bool:
-    """Whether a client supports the combination: idempotence requires acks=all, the perf-test tool has one connection."""
+    """Whether a client supports the combination: idempotence needs acks=all, the perf-test tool has one connection."""
     if values.get("idempotent") and values.get("acks", "all") != "all":
         return False
     return values.get("client") != "java" or values.get("connections", 1) == 1

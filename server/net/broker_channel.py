@@ -249,7 +249,7 @@ class BrokerChannel:
             connection.login_again_at = now + lifetime_ms / 1000 * share
 
     async def _exchange(self, connection: _Connection, login: Login) -> int:
-        """Log in; returns the duration of the session in ms, 0 if it is unlimited. Errors: LoginFailed, ChannelError."""
+        """Log in; returns the duration of the session in ms, 0 if unlimited. Errors: LoginFailed, ChannelError."""
         from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
         from kwire.messages.sasl_handshake import SaslHandshakeRequest
 

@@ -1,4 +1,4 @@
-"""The plain answer to a Fetch compared with that of the compiled codec; and one answer for all equal waiting fetches."""
+"""The plain answer to a Fetch compared with the compiled codec's; and one answer for all equal waiting fetches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests with kills: a producer that continues through kills, and a Spark driver that is killed with its JVM."""
+"""Shared by tests with kills: a producer that survives them, and a Spark driver that is killed with its JVM."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def http_requests(broker: SecuredKwire) -> Tried:
 
 
 def secrets_shown(broker: SecuredKwire) -> Tried:
-    """Places where a secret may appear: the log (DEBUG), DescribeConfigs, /metrics, the command line, an environment."""
+    """Places where a secret may appear: the log (DEBUG), DescribeConfigs, /metrics, command line, environment."""
     admin = broker.admin()
     resources = [
         {"resource_type": kind, "resource_name": "1", "configuration_keys": None} for kind in (4, 8)

@@ -70,7 +70,7 @@ class BadCredential(ValueError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScramCredential:
-    """The broker's data about a user's password, for one mechanism. Its holder can pose as the broker, not as a user."""
+    """The broker's data about a user's password, for one mechanism. Its holder can pose as a broker, not a user."""
 
     salt: bytes
     stored_key: bytes

@@ -174,7 +174,7 @@ class Sharing:
 
 
 def first_round(record: Acquired) -> int | None:
-    """All kinds, in patterns that differ by partition; released ones are delivered three times, and then stay locked."""
+    """All kinds, in patterns that differ by partition; released ones are delivered three times, then stay locked."""
     kind = (record.offset * 7 + record.partition) % 6
     if kind == 2:
         return RELEASE if record.count < 3 else None
