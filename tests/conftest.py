@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -218,3 +219,11 @@ def tool_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServe
     servers = ToolServers(tmp_path_factory.mktemp("tools"))
     yield servers
     servers.close()
+
+
+@pytest.fixture
+def hangup_not_ignored() -> Iterator[None]:
+    """Processes started in the meantime notice SIGHUP, even if pytest itself runs under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,14 +24,6 @@ def terminate_twice(pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
     time.sleep(0.002)
     os.kill(pid, signal.SIGTERM)
-
-
-@pytest.fixture
-def hangup_not_ignored() -> Iterator[None]:
-    """Processes started in the meantime end on SIGHUP, even if pytest itself runs under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.usefixtures("hangup_not_ignored")

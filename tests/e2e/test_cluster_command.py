@@ -202,6 +202,7 @@ def test_broker_that_cannot_start_ends_the_cluster(tmp_path: Path) -> None:
     assert cluster.end() == 1
 
 
+@pytest.mark.usefixtures("hangup_not_ignored")
 def test_worker_that_dies_is_restarted_with_its_address_and_its_data(tmp_path: Path) -> None:
     words = ("--workers", "2", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     workers = Command(tmp_path, "serve", *words)
