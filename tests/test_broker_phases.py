@@ -17,8 +17,10 @@ from server.broker import Broker
 from server.clock import SystemClock
 from server.config import BrokerConfig
 from server.coordination.embedded import EmbeddedTree
+from server.handlers.ceilings import SHARE_GROUP_APIS
 from server.log.file_layer import FileLayer
 from server.log.log_manager import LogManager
+from server.net.listener import Listener
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -44,6 +46,7 @@ WAITS = (
     "server.coordination.cluster.Cluster.ensure_paths",
     "server.composition.serving.open_logs",
     "server.controller.controller.Controller.start",
+    "server.interbroker.group_support.GroupSupport.learn",
     "server.controller.controller.Controller.known",
 )
 
@@ -156,6 +159,30 @@ def test_start_that_is_given_up_leaves_nothing_behind(
         monkeypatch.undo()
         await broker.stop()
         await check_nothing_is_left(tmp_path, before)
+
+    run(main())
+
+
+def test_first_client_is_told_of_share_groups_in_a_cluster_of_kwire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is told that an API is missing does not ask again on this connection."""
+
+    async def main() -> None:
+        broker = await broker_in(tmp_path, alone=False)
+        told: list[bool] = []
+        start = Listener.start
+
+        def started(listener: Listener) -> None:
+            assert broker.rooms is not None
+            ranges = broker.rooms.services.api_ranges
+            told.append(set(SHARE_GROUP_APIS) <= ranges.keys())
+            start(listener)
+
+        monkeypatch.setattr(Listener, "start", started)
+        await broker.start()
+        await broker.stop()
+        assert told == [True, True]
 
     run(main())
 

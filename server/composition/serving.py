@@ -109,6 +109,9 @@ async def serve(
         await follow_tokens(config, rooms, rooms.tokens, cleanup)
     await rooms.controller.start(opened.kept_cluster_id)
     await encode_passwords_again(config, opened.node_id, rooms)
+    if rooms.services.group_support is not None:
+        # Before the listeners start: clients keep the versions that they are told when they connect.
+        await rooms.services.group_support.learn(opened.cluster.broker_ids)
     for listener in listeners:
         listener.start()
     if rooms.clients is not None:

@@ -345,6 +345,10 @@ class Cluster:
             if node is not None and node[0]
         }
 
+    async def broker_ids(self) -> list[int]:
+        """The ids of the live brokers; not watched."""
+        return sorted(int(name) for name in await self._children(paths.BROKER_IDS))
+
     async def registrations(self, broker_ids: Iterable[int]) -> dict[int, BrokerRegistration]:
         """The live ones among these brokers; not watched."""
         ids = list(broker_ids)

@@ -21,6 +21,7 @@ class Registrations:
 
     def __init__(self, *kwires: int) -> None:
         self.kwires = set(kwires)
+        self.gone: set[int] = set()
         self.fails = 0
         self.asked: list[list[int]] = []
 
@@ -30,7 +31,12 @@ class Registrations:
         if self.fails:
             self.fails -= 1
             raise ConnectionLost("lost")
-        return {each: broker(each, kwire=each in self.kwires) for each in ids}
+        return {
+            each: broker(each, kwire=each in self.kwires) for each in ids if each not in self.gone
+        }
+
+    async def live(self) -> list[int]:
+        return [1, 2]
 
 
 def broker(broker_id: int, *, kwire: bool = False, port: int = 9092) -> BrokerRegistration:
@@ -103,6 +109,116 @@ def test_reading_goes_on_when_the_connection_is_back(monkeypatch: pytest.MonkeyP
         support = GroupSupport(registrations)
         await follow(support, broker(1))
         assert support.refusal is None
+        support.close()
+
+    asyncio.run(test())
+
+
+def test_a_broker_that_restarts_is_taken_to_be_kwire_until_it_is_read_again() -> None:
+    async def test() -> None:
+        registrations = Registrations(1, 2)
+        support = GroupSupport(registrations)
+        await follow(support, broker(1), broker(2))
+        await follow(support, broker(1))
+        asked = len(registrations.asked)
+        support.on_image(MetadataImage(), image(broker(1), broker(2)))
+        assert support.refusal is None
+        await follow(support, broker(1), broker(2))
+        assert registrations.asked[asked:] == [[2]]
+        assert support.refusal is None
+        await follow(support, broker(1))
+        registrations.kwires.remove(2)
+        await follow(support, broker(1), broker(2))
+        assert error_of(support) is ErrorCode.UNSUPPORTED_VERSION
+        support.close()
+
+    asyncio.run(test())
+
+
+def test_a_killed_broker_that_is_still_in_the_metadata_changes_nothing() -> None:
+    async def test() -> None:
+        registrations = Registrations(1, 2)
+        told: list[str] = []
+        support = GroupSupport(registrations, lambda: told.append("supported"))
+        await follow(support, broker(1), broker(2))
+        registrations.gone.add(2)
+        await follow(support, broker(1), broker(2, port=9093))
+        assert support.refusal is None
+        await follow(support, broker(1))
+        assert support.refusal is None
+        support.close()
+
+    asyncio.run(test())
+
+
+def test_clients_retry_while_a_killed_broker_was_never_read() -> None:
+    async def test() -> None:
+        registrations = Registrations(1)
+        registrations.gone.add(2)
+        told: list[str] = []
+        support = GroupSupport(registrations, lambda: told.append("supported"))
+        await follow(support, broker(1), broker(2))
+        assert error_of(support) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and told == []
+        await follow(support, broker(1))
+        assert support.refusal is None and told
+        support.close()
+
+    asyncio.run(test())
+
+
+def test_versions_are_raised_once_the_last_other_broker_has_left() -> None:
+    async def test() -> None:
+        told: list[str] = []
+        support = GroupSupport(Registrations(1), lambda: told.append("supported"))
+        await follow(support, broker(1), broker(2))
+        assert error_of(support) is ErrorCode.UNSUPPORTED_VERSION and told == []
+        await follow(support, broker(1))
+        assert support.refusal is None and told == ["supported"]
+        support.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("kwire", [True, False])
+def test_a_broker_that_starts_knows_all_before_its_first_client(
+    kwire: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_support, "AGAIN_S", 0.0)
+
+    async def test() -> None:
+        registrations = Registrations(1, 2) if kwire else Registrations(1)
+        registrations.fails = 1
+        told: list[str] = []
+        support = GroupSupport(registrations, lambda: told.append("supported"))
+        await support.learn(registrations.live)
+        assert told == (["supported"] if kwire else [])
+        support.on_image(MetadataImage(), image(broker(1), broker(2)))
+        expected = None if kwire else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert error_of(support) is expected
+        await follow(support, broker(1), broker(2))
+        assert bool(told) is kwire
+        support.close()
+
+    asyncio.run(test())
+
+
+def test_other_brokers_are_looked_at_again_without_a_change(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker replaced at its address while its session ends: the metadata names the same brokers."""
+    monkeypatch.setattr(group_support, "LOOK_AGAIN_S", 0.0)
+    caplog.set_level(logging.INFO)
+
+    async def test() -> None:
+        registrations = Registrations(1)
+        told: list[str] = []
+        support = GroupSupport(registrations, lambda: told.append("supported"))
+        await follow(support, broker(1), broker(2))
+        assert error_of(support) is ErrorCode.UNSUPPORTED_VERSION
+        assert len(caplog.messages) == 1
+        registrations.kwires.add(2)
+        await follow(support, broker(1), broker(2))
+        assert support.refusal is None and told
         support.close()
 
     asyncio.run(test())
