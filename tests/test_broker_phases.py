@@ -16,6 +16,7 @@ import pytest
 from server.broker import Broker
 from server.clock import SystemClock
 from server.config import BrokerConfig
+from server.coordination.cluster import Cluster
 from server.coordination.embedded import EmbeddedTree
 from server.handlers.ceilings import SHARE_GROUP_APIS
 from server.log.file_layer import FileLayer
@@ -170,6 +171,13 @@ def test_first_client_is_told_of_share_groups_in_a_cluster_of_kwire(
 
     async def main() -> None:
         broker = await broker_in(tmp_path, alone=False)
+        store = broker.seams.store
+        assert store is not None
+        # Another broker is the controller, and has not sent any metadata yet.
+        cluster = Cluster(store, SystemClock())
+        await cluster.ensure_paths()
+        assert await cluster.elect_controller(2) is not None
+        monkeypatch.setattr("server.broker.FIRST_METADATA_S", 0.01)
         told: list[bool] = []
         start = Listener.start
 
