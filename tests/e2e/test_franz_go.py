@@ -153,7 +153,8 @@ class Load:
         self.topic = topic
         self.sent = 0
         self.ending = threading.Event()
-        self.thread = threading.Thread(target=self._run)
+        # A daemon, so that a test that fails before `end` does not keep the process alive.
+        self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
