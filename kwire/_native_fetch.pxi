@@ -126,7 +126,6 @@ cdef taken(const uint8_t* p, const uint8_t* end, int version, dict sessions, fet
                     return None
     else:
         partitions = {}
-    # Topics without partitions take time as well.
     if not read_length(&p, end, flexible, 4, &topics) or not 0 <= topics <= MOST_FETCHED:
         return None
     while topics:

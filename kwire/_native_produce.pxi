@@ -72,9 +72,7 @@ cdef bint read_request(uint8_t* p, uint8_t* end, int version, Request* request) 
     cdef Topic* topic
     cdef Row* row
     request.rows = 0
-    if end - p <= HEAD_BYTES or p[0]:  # a transactional id
-        return False
-    if end - p > INLINE_WALK_BYTES:  # more than is read and written in one turn of the loop
+    if not HEAD_BYTES < end - p <= INLINE_WALK_BYTES or p[0]:  # too long for one turn of the loop; a transactional id
         return False
     request.acks = <int>big_endian(p + 1, 2)
     request.topics = topics = p[HEAD_BYTES] - 1
