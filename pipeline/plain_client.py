@@ -198,15 +198,16 @@ class PlainClient:
         return self._known
 
     def _call(self, address: tuple[str, int], version: int, request: object) -> Any:
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = self._connections[address] = _Connection(address)
         try:
+            connection = self._connections.get(address)
+            if connection is None:
+                connection = self._connections[address] = _Connection(address)
             return connection.call(request, version)
         except (OSError, WireError):
-            del self._connections[address]
-            connection.close()
+            # Another broker may lead by now, also when this one no longer accepts connections.
             self._leaders.clear()
+            if (broken := self._connections.pop(address, None)) is not None:
+                broken.close()
             raise
 
 

@@ -18,7 +18,19 @@ from kwire.messages.alter_client_quotas import (
     EntityData,
     OpData,
 )
-from kwire.pipeline import fetched
+from kwire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from kwire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kwire.pipeline import fetched, plain_client
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.fetched import Span
 from kwire.pipeline.manifest import COLUMNS
@@ -282,6 +294,44 @@ def test_reading_goes_on_at_another_broker(
         assert records(fetched.read(later, COLUMNS), topic) == wanted
     finally:
         brokers.stop()
+
+
+def test_dead_broker_that_is_still_named_as_leader_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cluster notices a broker's end later than its clients: the first answer still names it as the leader."""
+    stored = bytes(batch(b"value"))
+    leaders = [1, 2]
+
+    class Connection:
+        def __init__(self, address: tuple[str, int]) -> None:
+            if address == ("dead", 1):
+                raise ConnectionRefusedError
+
+        def call(self, request: object, _version: int) -> object:
+            if isinstance(request, FetchRequest):
+                found = PartitionData(partition_index=0, records=stored)
+                topic = FetchableTopicResponse(topic="orders", partitions=[found])
+                return FetchResponse(responses=[topic])
+            part = MetadataResponsePartition(
+                error_code=0, partition_index=0, leader_id=leaders.pop(0)
+            )
+            return MetadataResponse(
+                brokers=[
+                    MetadataResponseBroker(node_id=1, host="dead", port=1),
+                    MetadataResponseBroker(node_id=2, host="alive", port=2),
+                ],
+                topics=[MetadataResponseTopic(error_code=0, name="orders", partitions=[part])],
+            )
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(plain_client, "_Connection", Connection)
+    with PlainClient("alive:2") as client:
+        with pytest.raises(ConnectionRefusedError):
+            client.fetch("orders", 0, 0, 1000)
+        assert client.fetch("orders", 0, 0, 1000).records == stored
 
 
 @pytest.mark.e2e
