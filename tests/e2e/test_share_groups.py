@@ -28,14 +28,18 @@ def compat(feature: str) -> pytest.MarkDecorator:
 
 
 GROUP_TYPE = 32
-#: Locks of killed members end soon.
 SETTINGS: Mapping[str, str] = {
     "group.share.min.record.lock.duration.ms": "1000",
-    "group.share.record.lock.duration.ms": "4000",
     "group.share.min.session.timeout.ms": "2000",
     "group.share.min.heartbeat.interval.ms": "500",
     "group.share.heartbeat.interval.ms": "500",
-    "group.share.session.timeout.ms": "4000",
+}
+#: Of groups whose members are killed, or whose locks end: soon. All others last so long that no member of a busy machine
+#: is late.
+LOCK_MS = 4000
+BRIEF: Mapping[str, str] = {
+    "share.record.lock.duration.ms": str(LOCK_MS),
+    "share.session.timeout.ms": "4000",
 }
 
 Join = Callable[[str], ShareMember]
@@ -52,11 +56,18 @@ class Setting:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic(name, 2)]).values():
             made.result(30)
-        if port is None:
-            return
-        row = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
-        resource = {"resource_type": GROUP_TYPE, "resource_name": name, "configs": [row]}
-        with closing(WireClient("127.0.0.1", port)) as client:
+        self.port = port
+        if port is not None:
+            self.configure({"share.auto.offset.reset": "earliest"})
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Set configs of the group."""
+        assert self.port is not None
+        rows = [
+            {"name": key, "config_operation": 0, "value": value} for key, value in configs.items()
+        ]
+        resource = {"resource_type": GROUP_TYPE, "resource_name": self.name, "configs": rows}
+        with closing(WireClient("127.0.0.1", self.port)) as client:
             answer = client.call(
                 ApiKey.INCREMENTAL_ALTER_CONFIGS,
                 1,
@@ -175,6 +186,7 @@ def test_released_records_come_again_and_rejected_ones_do_not(setting: Setting) 
 
 @compat("members killed")
 def test_records_of_a_killed_member_come_again_when_their_lock_ends(setting: Setting) -> None:
+    setting.configure(BRIEF)
     setting.produce(["hold", "v", "v", "v"])
     member = setting.join()
     wait_until(lambda: "holding" in member.lines(), "the member to hold a record")
@@ -193,9 +205,9 @@ def test_lock_that_is_renewed_past_its_end_keeps_the_record(
     """Records are renewed (KIP-1222) for longer than a lock lasts, and accepted: no member gets them again, not even
     the owner.
     """
-    lock_ms = int(SETTINGS["group.share.record.lock.duration.ms"])
+    setting.configure(BRIEF)
     owner = setting.join()
-    setting.produce([f"renew {lock_ms + 500}", f"renew {lock_ms + 500}", "v", "v"])
+    setting.produce([f"renew {LOCK_MS + 500}", f"renew {LOCK_MS + 500}", "v", "v"])
     wait_until(lambda: len(owner.renewed()) == 2, "renewals", 120)
     others = setting.join()
     setting.produce(["later"] * 20)
@@ -217,7 +229,8 @@ def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
     setting: Setting, broker: BrokerProcess
 ) -> None:
     """Acknowledged records are not delivered again; the counts of the others continue."""
-    setting.produce([f"release {number % 3} {number}" for number in range(600)])
+    values = [f"release {number % 3} {number}" for number in range(690)]
+    setting.produce(values[:600])
     few = {"max_poll_records": "20", "share_acquire_mode": "record_limit"}
     setting.join(**few)
     setting.join(**few)
@@ -225,19 +238,22 @@ def test_killed_broker_forgets_no_acknowledgement_and_loses_no_record(
     def deliveries() -> int:
         return setting.counts().total()
 
-    for already in (100, 300, 500):
+    for kills, already in enumerate((100, 300, 500)):
         wait_until(lambda already=already: deliveries() > already, "records", 120)  # type: ignore[misc]
         broker.kill()
         before, count = setting.done(), deliveries()
         seen = [len(member.got()) for member in setting.members]
         broker.start()
+        # More records, since the members may have been done with all of them before the kill.
+        more = 600 + 30 * kills
+        setting.produce(values[more : more + 30])
         wait_until(lambda count=count: deliveries() > count, "a restart", 120)  # type: ignore[misc]
         for member, number in zip(setting.members, seen, strict=True):
             again = {(each.partition, each.offset) for each in member.got()[number:]}
             assert not again & before
     # Members do not learn of acknowledgements that were stored just before a kill.
     wait_until(lambda: lags(broker, setting.name) == [0, 0], "all records", 120)
-    assert set(setting.counts()) == offsets(600)
+    assert set(setting.counts()) == offsets(len(values))
     most = {}
     for member in setting.members:
         for each in member.got():
@@ -316,7 +332,10 @@ def test_leaders_move_between_brokers(tmp_path: Path, stack: ExitStack) -> None:
     Each partition has had other leaders; records accepted before a kill are not delivered after it, and at the end the
     group is done with all records.
     """
-    locks = {name: value for name, value in SETTINGS.items() if "record.lock" in name}
+    locks = {
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": str(LOCK_MS),
+    }
     cluster = KwireCluster(tmp_path / "cluster", settings=locks)
     stack.callback(cluster.stop)
     cluster.start()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -29,7 +29,8 @@ pytestmark = [
 compat = pytest.mark.compat
 
 COUNT = 600
-LOCK_MS = 2000
+#: Of the group whose member is killed: it keeps records until their locks end, and its partitions until its session does.
+BRIEF = {"share.record.lock.duration.ms": "4000", "share.session.timeout.ms": "4000"}
 GROUP_TYPE = 32
 #: Acquires records without acknowledging them, reports it, and waits to be killed.
 TAKES_AND_HOLDS = """
@@ -49,10 +50,7 @@ time.sleep(60)
 def broker() -> Iterator[Broker]:
     settings = {
         "group.share.min.record.lock.duration.ms": "1000",
-        "group.share.record.lock.duration.ms": str(LOCK_MS),
-        # A killed member keeps its partitions until its session ends.
         "group.share.min.session.timeout.ms": "2000",
-        "group.share.session.timeout.ms": "2000",
         "group.share.min.heartbeat.interval.ms": "500",
         "group.share.heartbeat.interval.ms": "500",
     }
@@ -60,12 +58,17 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def filled(broker: Broker, name: str, partitions: int = 3) -> None:
+def filled(
+    broker: Broker, name: str, partitions: int = 3, configs: Mapping[str, str] | None = None
+) -> None:
     """Make a topic with records, and a share group that reads it from its beginning."""
     broker.topic(name, partitions=partitions)
     host, port = broker.bootstrap_servers.split(":")
-    row = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
-    resource = {"resource_type": GROUP_TYPE, "resource_name": name, "configs": [row]}
+    rows = [
+        {"name": key, "config_operation": 0, "value": value}
+        for key, value in {"share.auto.offset.reset": "earliest", **(configs or {})}.items()
+    ]
+    resource = {"resource_type": GROUP_TYPE, "resource_name": name, "configs": rows}
     with closing(WireClient(host, int(port))) as client:
         values = {"resources": [resource], "validate_only": False}
         answer = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, values)
@@ -143,7 +146,7 @@ def test_released_records_come_again_until_the_limit_and_rejected_ones_do_not(
 
 @compat("confluent-kafka", "share groups: members killed")
 def test_records_of_a_killed_member_come_to_another_when_their_lock_ends(broker: Broker) -> None:
-    filled(broker, "killed")
+    filled(broker, "killed", configs=BRIEF)
     script = [sys.executable, "-c", TAKES_AND_HOLDS, broker.bootstrap_servers, "killed"]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as member:
         assert member.stdout is not None
