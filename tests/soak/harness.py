@@ -443,8 +443,13 @@ class Nemesis:
 
     def _start_and_kill(self, broker: Killable) -> None:
         """Kill a broker at some moment during its start or shortly after."""
-        delay = self.choice.uniform(0.05, 0.8)
-        timer = threading.Timer(delay, lambda: os.kill(broker.pid, signal.SIGKILL))
+
+        def kill() -> None:
+            # On a busy machine, the process may not exist yet; a broker that has ended by itself may be gone already.
+            with suppress(AssertionError, ProcessLookupError):
+                os.kill(broker.pid, signal.SIGKILL)
+
+        timer = threading.Timer(self.choice.uniform(0.05, 0.8), kill)
         timer.start()
         try:
             broker.start()
