@@ -190,10 +190,16 @@ def read_by(*members: Member) -> Counter[str]:
 
 
 def owners(*members: Member) -> list[int]:
-    """The number of partitions of each member, if no partition has two owners."""
-    owned = [each for member in members for each in member.owned]
-    assert len(owned) == len(set(owned))
-    return sorted(len(member.owned) for member in members)
+    """The number of partitions of each member; empty while a partition seems to have two owners.
+
+    The output of members is read from several pipes, so that the new owner may be known before the old one has said
+    that it gave the partition up, or lost it.
+    """
+    owned = [list(member.owned) for member in members]
+    together = [each for some in owned for each in some]
+    if len(together) != len(set(together)):
+        return []
+    return sorted(map(len, owned))
 
 
 def has_caught_up(broker: BrokerProcess) -> bool:
