@@ -107,7 +107,7 @@ def test_refused_login_is_an_error_that_says_so(server: ZooKeeperServer, caplog)
     async def body() -> None:
         wrong = ZooKeeperLogin("kafka", "wrong")
         with pytest.raises(StoreClosed, match="ZooKeeper refused the login of kafka"):
-            await ZooKeeperStore.connect(server.connect, login=wrong, connection_timeout_ms=1500)
+            await ZooKeeperStore.connect(server.connect, login=wrong, connection_timeout_ms=5000)
 
     asyncio.run(body())
     assert "wrong" not in caplog.text
