@@ -36,7 +36,7 @@ def by_confluent(secured: Secured, topic: str, count: int) -> list[str]:
     for number in range(count):
         producer.produce(topic, b"%d" % number)
         producer.poll(1 / PACE)
-    left = producer.flush(20)
+    left = producer.flush(60)
     return [*errors, *(["not sent"] if left else [])]
 
 
@@ -47,7 +47,7 @@ def by_kafka_python(secured: Secured, topic: str, count: int) -> list[str]:
     for number in range(count):
         sent.append(producer.send(topic, b"%d" % number))
         time.sleep(1 / PACE)
-    producer.flush(20)
+    producer.flush(60)
     producer.close()
     return [str(future.exception) for future in sent if not future.succeeded()]
 
@@ -83,10 +83,10 @@ def read(secured: Secured, topic: str) -> list[str]:
     """All records of a topic of one partition."""
     consumer = Consumer(secured.librdkafka(SCRAM) | {"group.id": "alice-reader"})
     place = TopicPartition(topic, 0, 0)
-    end = consumer.get_watermark_offsets(place, 10)[1]
+    end = consumer.get_watermark_offsets(place, 60)[1]
     consumer.assign([place])
     values: list[str] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(values) < end and time.monotonic() < deadline:
         values += [message.value().decode() for message in consumer.consume(1000, 0.2)]
     consumer.close()
@@ -100,7 +100,7 @@ def read(secured: Secured, topic: str) -> list[str]:
 def test_clients_under_load_log_in_again_and_lose_nothing(
     secured: Secured, name: str, tool_servers: ToolServers, long_form: bool
 ) -> None:
-    seconds = 60 if long_form else 4
+    seconds = 60 if long_form else 9
     count = seconds * PACE
     clients: dict[str, Callable[[Secured, str, int], list[str]]] = {
         "confluent": by_confluent,
@@ -112,7 +112,7 @@ def test_clients_under_load_log_in_again_and_lose_nothing(
     made = [NewTopic(topic, 1) for topic in topics.values()]
     admin = AdminClient(secured.librdkafka(SCRAM))
     for future in admin.create_topics(made).values():
-        future.result(15)
+        future.result(60)
     before = [secured.counts(way) for way in (AGAIN, ALSO_AGAIN)]
     with ThreadPoolExecutor(len(clients)) as pool:
         jobs = {
