@@ -11,7 +11,7 @@ from kwire.testing.certificates import Authority
 from server.composition.zookeeper import connect_to_zookeeper, login_of, tls_of
 from server.config import BrokerConfig, ConfigError
 from server.coordination.store import StoreClosed
-from tests.support.zookeeper import free_port
+from tests.support.broker_process import free_port
 
 LOGIN = "kwire.zookeeper.sasl.jaas.config"
 DIGEST = (

@@ -11,12 +11,10 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +25,7 @@ from server.config import BrokerConfig
 from server.config.properties import parse_properties
 from tests.testing.clients import producer, send
 
+from ..support.broker_process import free_port
 from .modules import MODULES, Module
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,12 +175,7 @@ class Container:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[Container]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in PORTS]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        ports = {port: sock.getsockname()[1] for port, sock in zip(PORTS, sockets, strict=True)}
-    yield Container(tmp_path / "container", ports)
+    yield Container(tmp_path / "container", {port: free_port() for port in PORTS})
 
 
 @pytest.mark.e2e
@@ -203,7 +197,7 @@ def test_module_gets_the_broker_that_it_waits_for(module: Module, container: Con
         container.put(f"{module.script_path}.part", text).rename(script)
         log = until(process, module.log)
         client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
-        described = client.describe_cluster(request_timeout=10).result()
+        described = client.describe_cluster(request_timeout=60).result()
         [node] = described.nodes
         assert (node.id, node.port) == (1, port)
         if module.cluster_id is not None:
@@ -216,7 +210,7 @@ def test_module_gets_the_broker_that_it_waits_for(module: Module, container: Con
             ]
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=90)
     assert "Traceback" not in log + rest.decode()
 
 

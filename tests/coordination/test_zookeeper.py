@@ -22,7 +22,8 @@ from server.coordination.store import (
     WatchEvent,
 )
 from server.coordination.zookeeper import ZooKeeperStore, split_chroot
-from tests.support.zookeeper import ZooKeeperServer, free_port
+from tests.support.broker_process import free_port
+from tests.support.zookeeper import ZooKeeperServer
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_session_outlives_a_restart_of_the_server(own_server: ZooKeeperServer) -
         await store.get("/a", fired.set_result)
 
         own_server.kill()
-        await asyncio.wait_for(suspended.wait(), 10)
+        await asyncio.wait_for(suspended.wait(), 60)
         assert await fired == WatchEvent(EventKind.SESSION, "/a")
         # Requested while no server is there: answered when one is.
         read = asyncio.create_task(store.get("/a"))
@@ -118,7 +119,7 @@ def test_what_is_under_way_when_the_server_dies_is_read_again_or_of_unknown_outc
         await asyncio.sleep(0)
         own_server.kill()
         with pytest.raises(ConnectionLost):
-            await asyncio.wait_for(write, 20)
+            await asyncio.wait_for(write, 60)
         await asyncio.to_thread(own_server.start)
         # An attempt that reaches the server while it starts may wait as long as a session timeout.
         assert (await asyncio.wait_for(read, 60))[1].czxid > 0

@@ -40,9 +40,12 @@ class BrokerFailed(Exception):
 
 
 #: Below the ports that Linux uses for outgoing connections, so that none of those takes a server's
-#: port first. Each process that runs tests uses a part of the range.
+#: port first. Each process that runs tests uses a part of the range; one that is not a worker, a part
+#: that the workers of another run, of which there are four, do not use.
 PORTS = range(12_000, 32_000)
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+_WORKER = (
+    int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{4 + os.getpid() % 4}").removeprefix("gw")) % 8
+)
 _ports = itertools.count(random.Random(os.getpid()).randrange(2500))
 
 

@@ -116,7 +116,7 @@ class ZooKeeperProcess:
         """Return host:port."""
         return f"127.0.0.1:{self.port}"
 
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = 60.0) -> None:
         """Start the server, and return when its port is open."""
         settings = {
             "dataDir": str(self.directory / "data"),

@@ -94,7 +94,7 @@ class Kdc:
         )
         assert done.returncode == 0, f"{name} {arguments}: {done.stdout}{done.stderr}"
 
-    def wait_until_open(self, timeout_s: float = 10.0) -> None:
+    def wait_until_open(self, timeout_s: float = 60.0) -> None:
         """Return when the port is open."""
         import socket
 

@@ -39,8 +39,8 @@ class ShareMember:
             )
 
     def lines(self) -> list[str]:
-        """The whole lines so far."""
-        return self.log.read_text().splitlines()
+        """The whole lines so far; the member may be writing another one."""
+        return self.log.read_text().rpartition("\n")[0].splitlines()
 
     def got(self) -> list[Delivery]:
         """The records received so far."""
@@ -81,7 +81,7 @@ class ShareMember:
         self.process.kill()
         self.close()
 
-    def finish(self, timeout_s: float = 30.0) -> int:
+    def finish(self, timeout_s: float = 120.0) -> int:
         """Let it leave its group, and return the exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from .broker_process import free_port
 from .class_archives import ZOOKEEPER, flags_for
 from .kafka import QUICK_JVM
 
@@ -40,14 +41,6 @@ def jars_or_skip() -> list[Path]:
             pytest.fail(reason)
         pytest.skip(reason)
     return found
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ZooKeeperServer:
@@ -96,7 +89,7 @@ class ZooKeeperServer:
         ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 break
