@@ -90,7 +90,7 @@ def test_kill_9_of_the_parent_leaves_nothing() -> None:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
         parent.stdout.close()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end and (is_alive(pid) or any(each.exists() for each in folders)):
         time.sleep(0.01)
     lives_on = is_alive(forked)
@@ -104,5 +104,5 @@ def is_alive(pid: int) -> bool:
     """Whether there is a process, other than one that has ended and waits for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends while this is read
         return False
