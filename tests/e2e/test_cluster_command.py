@@ -181,9 +181,8 @@ def test_killed_cluster_leaves_no_broker_and_starts_again_at_once(tmp_path: Path
     assert not any(map(answers, addresses))
     again = ClusterCommand(tmp_path, *long_sessions)
     again.ready()
-    took = time.monotonic() - again.began
     assert again.end() == 0
-    assert took < 35, "it waited for the sessions of the killed run"
+    assert "is registered by session" not in again.log(), "it waited for those of the killed run"
 
 
 def test_workers_told_to_stop_while_they_start_do_so(tmp_path: Path) -> None:
