@@ -162,12 +162,11 @@ class Scene:
         client: str,
         broker: BrokerProcess,
         folder: Path,
-        classes: Path,
         session_ms: str,
         processes: int,
     ) -> None:
         self.client, self.broker, self.folder = client, broker, folder
-        self.program = command(client, classes)
+        self.program = command(client)
         self.session_ms = session_ms
         self.killed = Counter[str]()
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -326,7 +325,7 @@ Begin = Callable[[str, str, int], Scene]
 
 
 @pytest.fixture
-def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begin]:
+def begin(tmp_path: Path) -> Iterator[Begin]:
     """Give a function that makes a scene: the client, the time after which a silent member is removed, and the number
     of processes.
     """
@@ -336,8 +335,7 @@ def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             config = dict.fromkeys(BEATS, "300") | dict.fromkeys(SESSIONS, session_ms)
             config["group.initial.rebalance.delay.ms"] = "100"
             broker = stack.enter_context(KwireBroker(tmp_path / "broker", config=config))
-            classes = tmp_path_factory.getbasetemp() / "group-members"
-            scene = Scene(client, broker, tmp_path, classes, session_ms, processes)
+            scene = Scene(client, broker, tmp_path, session_ms, processes)
             stack.callback(scene.close)
             for place in range(MEMBERS):
                 scene.start(place)

@@ -29,7 +29,8 @@ from server.security.acl import (
     ResourceType,
 )
 from server.security.acl_authorizer import AclAuthorizer
-from tests.support.kafka import JAVA_ROOM, KAFKA_3, KAFKA_4, java_command
+from tests.support.java_programs import java_program
+from tests.support.kafka import KAFKA_3, KAFKA_4
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -153,7 +154,7 @@ def test_decisions_are_those_of_apache_kafka(version: str, authorizer: str) -> N
     rng = Random(seed)
     sets = [draw(rng) for _ in range(SETS)]
     told = subprocess.run(
-        [*java_command(version), str(JAVA_ROOM / "DecideByAcls.java"), authorizer],
+        [*java_program("DecideByAcls", version), authorizer],
         input="\n".join(line for drawn in sets for line in lines(drawn)),
         capture_output=True,
         text=True,

@@ -30,14 +30,18 @@ def jars_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
-def archive_of(folder: Path, kind: str) -> Path:
-    """Where the archive for a folder of jars is, or would be."""
+def key_of(folder: Path, more: str = "") -> str:
+    """Changes with the JVM, the jars of a folder, and a text."""
     java = Path(shutil.which("java") or "java").resolve()
     parts = [str(java), str(folder.resolve())]
     found = [path for path in (java, *jars_in(folder)) if path.exists()]
     parts += [f"{path.name} {path.stat().st_mtime_ns}" for path in found]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-    return folder.with_name(f"{folder.name}-{kind}-{key}.jsa")
+    return hashlib.sha256("\n".join([*parts, more]).encode()).hexdigest()[:12]
+
+
+def archive_of(folder: Path, kind: str) -> Path:
+    """Where the archive for a folder of jars is, or would be."""
+    return folder.with_name(f"{folder.name}-{kind}-{key_of(folder)}.jsa")
 
 
 def flags_for(folder: Path, kind: str) -> tuple[str, ...]:

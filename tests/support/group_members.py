@@ -21,7 +21,8 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, Message, Producer
 
 from .broker_process import REPOSITORY
-from .kafka import JAVA_ROOM, KAFKA_4, QUICK_JVM, java_command
+from .java_programs import java_program
+from .kafka import KAFKA_4, QUICK_JVM
 
 PATIENCE_S = 120.0
 
@@ -39,16 +40,11 @@ class Place(NamedTuple):
     offset: int
 
 
-def command(client: str, classes: Path) -> list[str]:
-    """The program of a client; Java's is compiled into the folder on first use."""
+def command(client: str) -> list[str]:
+    """The program of a client."""
     if client == RDKAFKA:
         return [sys.executable, str(REPOSITORY / "compat" / "confluent-kafka" / "members.py")]
-    java = java_command(KAFKA_4, flags=(*QUICK_JVM, "-Xmx256m"))
-    path = java.pop()
-    if not classes.exists():
-        source = str(JAVA_ROOM / "GroupMembers.java")
-        subprocess.run(["javac", "-d", str(classes), "-cp", path, source], check=True)
-    return [*java, f"{classes}:{path}", "GroupMembers"]
+    return java_program("GroupMembers", KAFKA_4, flags=(*QUICK_JVM, "-Xmx256m"))
 
 
 class Member:

@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 
 from .broker_process import end_process
-from .kafka import JAVA_ROOM, QUICK_JVM, java_command
+from .java_programs import java_program
+from .kafka import QUICK_JVM, java_command
 
-WORD_COUNT = str(JAVA_ROOM / "WordCount.java")  # compiled when it is started
+WORD_COUNT = "WordCount"  # in compat/java
 CONNECT_WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 
@@ -19,10 +20,13 @@ class KafkaApp:
     def __init__(self, version: str, log: Path, main: str, *arguments: str) -> None:
         self.log = log
         flags = (*QUICK_JVM, "-Xmx256m")
-        command = [*java_command(version, flags=flags, room="apps"), main, *arguments]
+        if main == WORD_COUNT:
+            command = java_program(main, version, flags=flags, room="apps")
+        else:
+            command = [*java_command(version, flags=flags, room="apps"), main]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output
+                [*command, *arguments], stdin=subprocess.PIPE, stdout=output, stderr=output
             )
 
     @property

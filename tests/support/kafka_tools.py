@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from .kafka import JAVA_ROOM, QUICK_JVM, java_command
+from .java_programs import java_program
+from .kafka import QUICK_JVM, java_command
 
 # The class behind each kafka-*.sh; if 4.3.0 moved it, the second one is for 4.3.0.
 _TOOLS: dict[str, tuple[str, ...]] = {
@@ -64,10 +65,7 @@ class ToolServer:
 
     def __init__(self, version: str, log: Path) -> None:
         self.version = version
-        command = [
-            *java_command(version, flags=(*QUICK_JVM, "-Xmx256m")),
-            str(JAVA_ROOM / "ToolServer.java"),
-        ]
+        command = java_program("ToolServer", version, flags=(*QUICK_JVM, "-Xmx256m"))
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors

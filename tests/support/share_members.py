@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .broker_process import end_process
-from .kafka import JAVA_ROOM, KAFKA_4, QUICK_JVM, java_command
-
-SHARE_MEMBER = str(JAVA_ROOM / "ShareMember.java")  # compiled when it is started
+from .java_programs import java_program
+from .kafka import KAFKA_4, QUICK_JVM
 
 
 class Delivery(NamedTuple):
@@ -31,7 +30,7 @@ class ShareMember:
         properties = {"bootstrap.servers": bootstrap, "group.id": group}
         properties |= {name.replace("_", "."): value for name, value in settings.items()}
         flags = (*QUICK_JVM, "-Xmx256m")
-        command = [*java_command(KAFKA_4, flags=flags), SHARE_MEMBER, topic]
+        command = [*java_program("ShareMember", KAFKA_4, flags=flags), topic]
         command += [f"{name}={value}" for name, value in properties.items()]
         with log.open("ab") as output, log.with_suffix(".errors").open("ab") as errors:
             self.process = subprocess.Popen(

@@ -20,7 +20,8 @@ from server.handlers.registry import HandlerTable
 from server.handlers.table import HANDLERS
 from tests.golden.vectors import read_vectors
 from tests.support.catalogue import all_messages
-from tests.support.kafka import JAVA_ROOM, KAFKA_3, java_command
+from tests.support.java_programs import java_program
+from tests.support.kafka import KAFKA_3
 
 pytestmark = pytest.mark.jvm
 
@@ -80,7 +81,7 @@ def problem(request: Damaged) -> str:
 def test_damaged_requests_are_refused_where_apache_kafka_refuses_them() -> None:
     requests = damaged_requests()
     lines = (f"{each.api_key} {each.version} {each.body.hex()}\n" for each in requests)
-    command = [*java_command(KAFKA_3), str(JAVA_ROOM / "ReadRequests.java")]
+    command = java_program("ReadRequests", KAFKA_3)
     told = subprocess.run(
         command, input="".join(lines), capture_output=True, text=True, timeout=120, check=True
     ).stdout.splitlines()
