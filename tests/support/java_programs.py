@@ -8,7 +8,7 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from .class_archives import jars_in, key_of
-from .kafka import JAVA_ROOM, QUICK_JVM, java_command, jars_or_skip
+from .kafka import JAVA_ROOM, QUICK_JVM, jars_or_skip, java_command
 
 
 def java_program(
