@@ -68,7 +68,8 @@ class Sent:
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "linger.ms": 0,
-                "message.timeout.ms": 1500,
+                # How long records for a failed directory wait for a leader, and all others may take.
+                "message.timeout.ms": 6000,
                 "max.in.flight": 1,
                 **QUIET,
             }
@@ -90,7 +91,7 @@ class Sent:
         self._producer.produce(topic, value, partition=partition, on_delivery=self._delivered)
 
     def wait(self) -> None:
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(60) == 0
 
 
 def read(bootstrap: str, topic: str, partition: int, count: int) -> list[tuple[int, bytes]]:
@@ -98,7 +99,7 @@ def read(bootstrap: str, topic: str, partition: int, count: int) -> list[tuple[i
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", **QUIET})
     consumer.assign([TopicPartition(topic, partition, 0)])
     found: list[tuple[int, bytes]] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
         for message in consumer.consume(100, 0.2):
             assert message.error() is None
@@ -132,7 +133,7 @@ def end_offset(broker: KwireBroker, partition: int) -> tuple[int, int]:
 def create(broker: KwireBroker, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
     for made in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
-        made.result(15)
+        made.result(60)
 
 
 def test_full_directory_goes_offline_and_everything_acknowledged_is_there_when_it_is_back(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kwire.api import ApiKey
 
@@ -53,6 +54,8 @@ def test_producer_over_its_quota_is_slowed_down_and_others_are_not(
     broker: BrokerProcess, name: str
 ) -> None:
     topic = name
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)  # not in the measured time
     limit(broker, "limited", LIMIT)
     try:
         free = seconds_to_produce(broker, topic, "free")

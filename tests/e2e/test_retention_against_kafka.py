@@ -35,8 +35,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
-DELAY_S = 1.0
-PATIENCE_S = 40.0
+#: So long that a directory which was set aside is seen before it is removed, and that it matters little when an event is
+#: read.
+DELAY_S = 3.0
+PATIENCE_S = 90.0
 BROKER = {
     "log.retention.check.interval.ms": "300",
     "log.initial.task.delay.ms": "300",
