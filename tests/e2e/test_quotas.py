@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kwire.api import ApiKey
 
@@ -17,8 +16,9 @@ from ..support.wire_client import WireClient
 pytestmark = pytest.mark.e2e
 
 LIMIT = 100_000
-#: A little more than the ten seconds of the quota that are allowed at once.
-VALUES, VALUE = 106, b"v" * 10_000
+#: Three seconds more than the ten seconds of the quota that are allowed at once, so that a busy machine is not too slow
+#: to exceed it.
+VALUES, VALUE = 130, b"v" * 10_000
 
 
 def limit(broker: BrokerProcess, client_id: str, rate: float | None) -> None:
@@ -34,10 +34,17 @@ def limit(broker: BrokerProcess, client_id: str, rate: float | None) -> None:
     time.sleep(0.5)  # Apache Kafka applies it after ZooKeeper's notification
 
 
-def seconds_to_produce(broker: BrokerProcess, topic: str, client_id: str) -> float:
+def produce(broker: BrokerProcess, topic: str, client_id: str) -> tuple[float, float]:
+    """Produce; return the seconds that it took, and the longest throttle time in a response."""
     failed = []
+    throttled = [0.0]
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "client.id": client_id, "batch.num.messages": 2}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "client.id": client_id,
+            "batch.num.messages": 2,
+            "throttle_cb": lambda event: throttled.append(event.throttle_time),
+        }
     )
     began = time.monotonic()
     for _ in range(VALUES):
@@ -47,19 +54,18 @@ def seconds_to_produce(broker: BrokerProcess, topic: str, client_id: str) -> flo
     producer.produce(topic, b"end")
     assert producer.flush(60) == 0
     assert not failed
-    return time.monotonic() - began
+    return time.monotonic() - began, max(throttled)
 
 
 def test_producer_over_its_quota_is_slowed_down_and_others_are_not(
     broker: BrokerProcess, name: str
 ) -> None:
     topic = name
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)  # not in the measured time
     limit(broker, "limited", LIMIT)
     try:
-        free = seconds_to_produce(broker, topic, "free")
-        limited = seconds_to_produce(broker, topic, "limited")
-        assert limited > 0.6 and free < limited
+        # How long an unlimited client takes depends on the machine, so that the times are not compared.
+        assert produce(broker, topic, "free")[1] == 0
+        seconds, throttled = produce(broker, topic, "limited")
+        assert seconds > 2 and throttled > 0, (seconds, throttled)
     finally:
         limit(broker, "limited", None)
