@@ -23,13 +23,15 @@ def proposed(script: Path, *words: str) -> list[str]:
     """bash's proposals for the last of the words."""
     line = " ".join(f"'{word}'" for word in words)
     done = subprocess.run(
-        ["bash", "-c", f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1};"
+        ["bash", "-c", f"source {script} && declare -F _kwire > /dev/null || exit 1;"
+         f" COMP_WORDS=({line}); COMP_CWORD={len(words) - 1};"
          ' _kwire; printf "%s\\n" "${COMPREPLY[@]}"'],
         capture_output=True,
         text=True,
-        check=True,
         cwd=script.parent,
     )  # fmt: skip
+    # An error inside the script would otherwise look as if it had nothing to propose.
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
 
@@ -54,7 +56,9 @@ def test_bash_proposes_what_fits(script: Path, words: tuple[str, ...], some: set
 
 
 def test_nothing_is_proposed_for_a_value_that_only_the_user_knows(script: Path) -> None:
+    assert "--bootstrap" in proposed(script, "kwire", "groups", "")
     assert proposed(script, "kwire", "groups", "--bootstrap", "") == []
+    assert "list" in proposed(script, "kwire", "groups", "--bootstrap", "localhost:9092", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
