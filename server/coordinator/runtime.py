@@ -202,14 +202,15 @@ class CoordinatorRuntime(Generic[S]):
         slot.timers.clear()
         if slot.loading is not None:
             slot.loading.cancel()
+        now_ms = self.now_ms()
+        while slot.in_flight:
+            write = slot.in_flight.popleft()
+            if write.marker is None:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                self.reply(slot.shard.completed(write.ticket, error, now_ms))
+        # Also after a part of a load: the broker's account of memory counts what was loaded.
+        self.turns.start(self.unload(slot, now_ms), self.topic)
         if was_active:
-            now_ms = self.now_ms()
-            while slot.in_flight:
-                write = slot.in_flight.popleft()
-                if write.marker is None:
-                    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                    self.reply(slot.shard.completed(write.ticket, error, now_ms))
-            self.turns.start(self.unload(slot, now_ms), self.topic)
             log.debug("%s-%d: no longer its coordinator", self.topic, partition)
 
     def unload(self, slot: Slot[S], now_ms: int) -> Steps[None]:

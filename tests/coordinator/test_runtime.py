@@ -481,6 +481,28 @@ def test_resigning_while_loading_leaves_nothing_behind() -> None:
     run(test)
 
 
+def test_resigning_in_the_middle_of_loading_gives_back_the_memory() -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        await broker.stable()
+        for number in range(20):
+            broker.commit(number, group_id=f"group {number}")
+        successor = Broker(broker.log)
+        groups = successor.coordinator
+        groups.runtime.turns = Turns(successor.clock.monotonic_us, slice_steps=2)
+        groups.lead(0, 1)
+        while not groups.memory.offsets:
+            await asyncio.sleep(0)
+        assert groups.runtime.is_loading()
+        assert groups.memory.members > 0
+        groups.resign(0)
+        while groups.runtime.turns.waiting:
+            await asyncio.sleep(0)
+        assert (groups.memory.members, groups.memory.offsets) == (0, 0)
+
+    run(test)
+
+
 def test_loading_gives_others_their_turn() -> None:
     async def test() -> None:
         broker = await Broker().start()
