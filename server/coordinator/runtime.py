@@ -423,11 +423,13 @@ class CoordinatorRuntime(Generic[S]):
                     await self.turns.pause(self.topic)
                     slot.position += 1
                     await self.load_batch(slot, batch)
+                # Nothing may run between the end of the log and ACTIVE: `end_transaction` relies on the load to read
+                # the markers that are committed before.
+                await self.turns.pause(self.topic)
         except Exception:
             # As in Apache Kafka, the records that could be read are served, so that the groups of this partition do not
             # stay unavailable.
             log.exception("%s-%d: the rest could not be read", self.topic, slot.partition)
-        await self.turns.pause(self.topic)
         slot.loading = None
         slot.state = SlotState.ACTIVE
         now_ms = self.now_ms()

@@ -555,6 +555,44 @@ def test_transactional_batches_and_markers_are_loaded() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("turn", range(12))
+def test_marker_that_is_committed_during_a_load_counts_whenever_it_comes(turn: int) -> None:
+    class Pausing(Turns):
+        """Lets other work run at each pause."""
+
+        async def pause(self, owner: object = None) -> None:
+            await asyncio.sleep(0)
+
+    async def test() -> None:
+        broker = await Broker().start()
+        broker.commit(6)
+        row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        topic = TxnOffsetCommitRequestTopic(name="topic", partitions=[row])
+        broker.coordinator.commit_transactional_offsets(
+            TxnOffsetCommitRequest(
+                group_id="group", producer_id=5, producer_epoch=0, topics=[topic]
+            )
+        )
+        assert broker.fetch() == (6, ErrorCode.NONE)
+        successor = Broker(broker.log)
+        successor.coordinator.runtime.turns = Pausing(successor.clock.monotonic_us)
+        successor.coordinator.lead(0, 2)
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        marker = end_transaction_batch(
+            EndTransactionMarker(ControlType.COMMIT, 0),
+            producer_id=5,
+            producer_epoch=0,
+            timestamp=0,
+        )
+        broker.log.batches[0].append(marker)
+        successor.coordinator.end_transaction(0, 5, True)
+        await successor.coordinator.runtime.wait_until_loaded()
+        assert successor.fetch(stable=True) == (7, ErrorCode.NONE)
+
+    run(test)
+
+
 def test_marker_waits_for_the_writes_before_it() -> None:
     async def test() -> None:
         broker = await Broker().start()
