@@ -125,7 +125,7 @@ class Slot(Generic[S]):
     """One partition that this broker leads.
 
     Shape: `in_flight` is in log order; `position` counts batches; `timers` maps (op_name, key) to
-    the number of the valid timer.
+    the number of the valid timer. `draining` is set while writes are completed.
     """
 
     partition: int
@@ -136,6 +136,7 @@ class Slot(Generic[S]):
     in_flight: deque[Write] = field(default_factory=deque)
     timers: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     loading: asyncio.Task[None] | None = None
+    draining: bool = False
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -384,21 +385,31 @@ class CoordinatorRuntime(Generic[S]):
         self.drain(slot)
 
     def drain(self, slot: Slot[S]) -> None:
-        """Continue after writes whose outcome is known, as are the outcomes of all earlier writes."""
+        """Continue after writes whose outcome is known, as are the outcomes of all earlier writes.
+
+        Shape: a write may begin another, whose outcome may be known at once. The call in progress then completes that
+        one, too: thousands may follow each other, which are too many for calls within calls.
+        """
+        if slot.draining:
+            return
+        slot.draining = True
         in_flight = slot.in_flight
-        while in_flight and in_flight[0].outcome is not None:
-            write = in_flight.popleft()
-            if write.marker is not None:
-                slot.shard.replay_marker(write.producer_id, write.marker)
-                continue
-            now_ms = self.now_ms()
-            error = write.outcome
-            assert error is not None
-            if error is ErrorCode.NONE:
-                slot.position += 1
-                for record in write.records:
-                    slot.shard.replay(record, slot.position, write.producer_id)
-            self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
+        try:
+            while in_flight and in_flight[0].outcome is not None:
+                write = in_flight.popleft()
+                if write.marker is not None:
+                    slot.shard.replay_marker(write.producer_id, write.marker)
+                    continue
+                now_ms = self.now_ms()
+                error = write.outcome
+                assert error is not None
+                if error is ErrorCode.NONE:
+                    slot.position += 1
+                    for record in write.records:
+                        slot.shard.replay(record, slot.position, write.producer_id)
+                self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
+        finally:
+            slot.draining = False
 
     def time_out_writes(self, slot: Slot[S], now_ms: int) -> None:
         """Answer requests whose write takes too long; the writes continue."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kwire.errors import EncodeError, ErrorCode
+from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -31,6 +32,7 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.coordinator.group.config import GroupConfig
+from server.coordinator.group.modern.surroundings import Client
 from server.coordinator.group_coordinator import GroupCoordinator, WaitingJoin
 from server.coordinator.runtime import HEAP_TIMERS
 from server.metadata.topic_partition import TopicPartition
@@ -95,6 +97,19 @@ class Broker:
             may_describe=lambda name: True,
         )
         return answer.answer if isinstance(answer, WaitingJoin) else answer
+
+    def beat(self, member_id: str) -> Any:
+        """Join the consumer group `consumers`."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="consumers",
+            member_id=member_id,
+            member_epoch=0,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=["topic"],
+            topic_partitions=[],
+        )
+        client = Client("client", "/127.0.0.1", 1, lambda name: True)
+        return self.coordinator.consumer_group_heartbeat(request, client)
 
     def sync(self, member_id: str, generation: int) -> Any:
         assignment = SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
@@ -220,6 +235,20 @@ def test_writes_are_replayed_in_log_order_whoever_is_told_first() -> None:
         broker.log.settle(0)
         assert [errors(await answer) for answer in (first, second)] == [[0], [0]]
         assert broker.fetch() == (2, ErrorCode.NONE)
+
+    run(test)
+
+
+def test_hundreds_of_operations_that_wait_for_a_write_are_performed_after_it() -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        broker.log.hold = True
+        answers = [broker.beat(f"member {number}") for number in range(500)]
+        assert len(broker.log.held) == 1
+        # As when the last follower leaves the in-sync replicas: further writes are committed at once.
+        broker.log.hold = False
+        broker.log.settle()
+        assert [(await answer).error_code for answer in answers] == [0] * 500
 
     run(test)
 
