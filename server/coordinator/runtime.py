@@ -357,7 +357,13 @@ class CoordinatorRuntime(Generic[S]):
             slot.in_flight.append(write)
         else:
             slot.in_flight.append(write)
-            outcome = self.coordinator_log.append(slot.partition, builder.build(), now_ms)
+            try:
+                outcome = self.coordinator_log.append(slot.partition, builder.build(), now_ms)
+            except (
+                Exception
+            ):  # as a failed write: all later writes of the partition wait for this one
+                log.exception("%s-%d: append failed", self.topic, slot.partition)
+                outcome = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(outcome, int):
             write.outcome = outcome
             self.drain(slot)

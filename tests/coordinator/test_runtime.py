@@ -275,6 +275,31 @@ def test_append_that_raises_is_our_mistake_and_answered(caplog: pytest.LogCaptur
     run(test)
 
 
+def test_append_that_raises_at_once_holds_up_no_later_write(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(MemoryLog):
+        works = False
+
+        def append(
+            self, partition: int, batch: bytes, now_ms: int
+        ) -> Awaitable[ErrorCode] | ErrorCode:
+            if not self.works:
+                raise ZeroDivisionError
+            return super().append(partition, batch, now_ms)
+
+    async def test() -> None:
+        log = Broken()
+        broker = await Broker(log).start()
+        assert errors(broker.commit(7)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert "append failed" in caplog.text
+        log.works = True
+        assert errors(broker.commit(8)) == [0]
+        assert broker.fetch(stable=True) == (8, ErrorCode.NONE)
+
+    run(test)
+
+
 def test_commit_that_takes_too_long_is_answered_and_still_counts_later() -> None:
     async def test() -> None:
         broker = await Broker(offsets_commit_timeout_ms=5_000).start()
