@@ -883,6 +883,29 @@ def test_record_that_cannot_be_read_takes_no_others_with_it(
     run(test)
 
 
+def test_group_whose_members_cannot_be_read_takes_no_others_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        broker.commit(7, group_id="other")
+        builder = BatchBuilder()
+        builder.append(0, b"\0\2\0\5other", b"\0\3damaged")
+        broker.log.batches[0].append(builder.build())
+        member = await broker.stable()
+        with caplog.at_level(logging.ERROR):
+            successor = await Broker(broker.log).start()
+        assert "group other: its members cannot be read" in caplog.text
+        found = successor.coordinator.fetch_offsets("other", [("topic", [0])], False)
+        assert found.topics[0][1][0].offset == 7
+        assert errors(successor.commit(8, group_id="other")) == [0]
+        assert successor.heartbeat(member) == 0
+        successor.advance(SESSION_MS)
+        assert successor.heartbeat(member) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(test)
+
+
 def test_record_that_cannot_be_encoded_is_a_failed_write(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         broker = await Broker().start()

@@ -445,10 +445,25 @@ class GroupShard:
                 if group.persisted is None and not group.offsets:
                     self.forget(group.group_id)
                 else:
-                    self.classic.restore(group, now_ms, out)
+                    self.restore(group, now_ms, out)
         interval_ms = self.config.offsets_retention_check_interval_ms
         out.timers.append(Timer(RETENTION_DUE, (), now_ms + interval_ms))
         return out
+
+    def restore(self, group: Group, now_ms: int, out: Result[Any]) -> None:
+        """Restore a classic group; one whose generation cannot be read keeps its offsets and has no members."""
+        try:
+            self.classic.restore(group, now_ms, out)
+        except Exception as error:  # noqa: BLE001 - the others are not lost with it
+            log.error(
+                "group %.200s: its members cannot be read and have to join again: %s: %.500s",
+                group.group_id,
+                type(error).__name__,
+                error,
+            )
+            made = self.replace(group)
+            made.state_timestamp_ms = now_ms
+            made.persist(group.persisted)
 
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
         """Refuse all waiting requests, since another broker will coordinate these groups; one group per step."""
