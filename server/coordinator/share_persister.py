@@ -116,6 +116,15 @@ class Asked(NamedTuple):
     answer: asyncio.Future[StateOutcome]
 
 
+class Queued(NamedTuple):
+    """An operation on a row, which runs when the earlier ones on the same share partition are done."""
+
+    operation: Operation
+    group_id: str
+    row: StatePartition
+    answered: Callable[[StateOutcome], None]
+
+
 ShareKey = tuple[str, bytes, int]
 
 
@@ -140,7 +149,8 @@ class StatePersister:
         self._ensure_topic = ensure_topic
         self._send_to = send
         self._sender: InterBrokerSender[Asked] = InterBrokerSender(self._send, _not_reached)
-        self._queues: dict[ShareKey, deque[Callable[[], None]]] = {}
+        #: The operations that wait for the one in progress; no entry without one in progress.
+        self._queues: dict[ShareKey, deque[Queued]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: asyncio.Task[None] | None = None
         self._operations = operations(coordinator)
@@ -227,52 +237,36 @@ class StatePersister:
         answered: Callable[[StateOutcome], None],
     ) -> None:
         key = group_id, row.topic_id, row.partition
+        asked = Queued(operation, group_id, row, answered)
         queue = self._queues.get(key)
-
-        def begin() -> None:
-            self._begin(operation, group_id, row, done)
-
-        def done(answer: StateOutcome) -> None:
-            waiting = self._queues[key]
-            if waiting:
-                following = waiting.popleft()
-                answered(answer)
-                following()
-            else:
-                del self._queues[key]
-                answered(answer)
-
         if queue is not None:
-            queue.append(begin)
+            queue.append(asked)
             return
-        self._queues[key] = deque()
-        begin()
+        self._queues[key] = deque((asked,))
+        self._work_off(key)
 
-    def _begin(
-        self,
-        operation: Operation,
-        group_id: str,
-        row: StatePartition,
-        done: Callable[[StateOutcome], None],
-    ) -> None:
-        """Make the first attempt directly; operations that have to wait or be retried become tasks."""
-        answer = self._try(operation, group_id, row)
-        if isinstance(answer, StateOutcome) and answer.error_code not in TRY_AGAIN:
-            done(answer)
-            return
-        work = self._until_done(operation, group_id, row, answer, done)
-        task = asyncio.get_running_loop().create_task(work, name=operation.name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _work_off(self, key: ShareKey) -> None:
+        """Perform the operations on a share partition in order, up to one that has to wait or be retried, as a task.
+
+        A loop, because hundreds may be answered at once: they would be too many for calls within calls.
+        """
+        queue = self._queues[key]
+        while queue:
+            asked = queue.popleft()
+            answer = self._try(asked.operation, asked.group_id, asked.row)
+            if not isinstance(answer, StateOutcome) or answer.error_code in TRY_AGAIN:
+                work = self._until_done(asked, answer, key)
+                task = asyncio.get_running_loop().create_task(work, name=asked.operation.name)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                return
+            asked.answered(answer)
+        del self._queues[key]
 
     async def _until_done(
-        self,
-        operation: Operation,
-        group_id: str,
-        row: StatePartition,
-        answer: StateOutcome | Awaitable[StateOutcome],
-        done: Callable[[StateOutcome], None],
+        self, asked: Queued, answer: StateOutcome | Awaitable[StateOutcome], key: ShareKey
     ) -> None:
+        operation, group_id, row, answered = asked
         backoff_s = FIRST_BACKOFF_S
         for left in reversed(range(TRIES)):
             try:
@@ -285,7 +279,8 @@ class StatePersister:
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, MOST_BACKOFF_S)
             answer = self._try(operation, group_id, row)
-        done(outcome)
+        answered(outcome)
+        self._work_off(key)
 
     def _try(
         self, operation: Operation, group_id: str, row: StatePartition

@@ -177,6 +177,21 @@ def test_mistake_is_answered_and_what_waits_behind_it_goes_on(
     loop.run(run())
 
 
+def test_hundreds_of_writes_that_wait_for_a_load_are_answered(loop: asyncio.Runner) -> None:
+    async def run() -> None:
+        world = World()
+        await world.led()
+        await world.initialize()
+        world.coordinator.resign(0)
+        writes = [world.write(offset) for offset in range(1000)]
+        world.coordinator.lead(0, 2)
+        answers = [(await each)[0] for each in writes]
+        assert answers == [StateOutcome(TOPIC, 0)] * 1000
+        assert not world.persister._queues
+
+    loop.run(run())
+
+
 def test_coordinator_that_loads_is_asked_again(loop: asyncio.Runner) -> None:
     async def run() -> None:
         world = World()
