@@ -17,6 +17,7 @@ from kwire.messages.internal.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
+from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from server.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from server.coordinator.group.consumer.regexes import MIN_INTERVAL_MS
 from server.coordinator.group.modern.order import topics_in_order
@@ -286,6 +287,27 @@ def test_a_group_that_may_not_become_a_classic_one_stays(settings: dict[str, Any
     mixed_group(machine)
     machine.beat("m1", -1)
     assert machine.group.state is ConsumerGroupState.ASSIGNING
+
+
+def test_a_consumer_may_join_behind_the_last_classic_member_that_leaves_during_the_downgrade(
+    machine: ConsumerMachine,
+) -> None:
+    member_id = mixed_group(machine)
+    machine.hold = True
+    gone = machine.send("m1", -1)
+    leaving = machine.token()
+    request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=member_id)])
+    machine.apply(machine.shard.leave_group(request, leaving, machine.now))
+    joining = machine.send("m2", 0)
+    assert not {gone, leaving, joining} & machine.answers.keys()
+    machine.hold = False
+    machine.commit()
+    machine.advance(0)
+    assert machine.error(gone) == ErrorCode.NONE
+    assert [row.error_code for row in machine.answers[leaving].members] == [ErrorCode.NONE]
+    assert machine.error(joining) == ErrorCode.NONE
+    assert list(machine.group.members) == ["m2"]
+    assert not machine.shard.writes.writing
 
 
 def test_the_last_static_member_changes_its_protocol_and_nobody_rebalances(

@@ -17,7 +17,7 @@ from ..classic_groups import ClassicGroups
 from ..kinds import GroupHome
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget
-from ..modern.machine import NO_ANSWER, GroupMachine, Operation, Writes, nobody
+from ..modern.machine import GO_ON, NO_ANSWER, GroupMachine, Operation, Writes, nobody
 from ..modern.members import JOIN_EPOCH, MemberState
 from ..modern.refusal import Refusal
 from ..modern.surroundings import Client, Metadata, Surroundings
@@ -58,6 +58,7 @@ class ConsumerGroups(GroupMachine[Draft]):
         self.fired = {
             **dict.fromkeys(deadlines.NAMES, self.deadline_due),
             UNUSED_DUE: self.unused_due,
+            GO_ON: self.go_on,
         }
 
     # Requests

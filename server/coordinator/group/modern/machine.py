@@ -31,6 +31,9 @@ PROMPT_MS = 1_000
 #: The pause before a member whose removal could not be written is removed again. Source: CoordinatorTimerImpl.
 RETRY_MS = 500
 
+#: The timer for operations that cannot follow a write of their group at once.
+GO_ON = "go_on"
+
 #: Stands for the answer to a request that is answered elsewhere.
 NO_ANSWER = object()
 
@@ -63,7 +66,8 @@ class Writes:
 
     Shape: `writing` maps a group with a write in progress to the operations that wait for it; `timed_out` has the
     drafts whose requests were answered before the outcome of their write was known, and `overdue` their groups.
-    `began_ms` is when each write in progress began.
+    `began_ms` is when each write in progress began. `put_off` has groups without a write whose operations wait for the
+    timer GO_ON.
     """
 
     def __init__(self) -> None:
@@ -71,6 +75,7 @@ class Writes:
         self.began_ms: dict[str, int] = {}
         self.timed_out: set[int] = set()
         self.overdue: set[str] = set()
+        self.put_off: set[str] = set()
         self.deadlines = Deadlines()
 
     def begin(self, group_id: str, now_ms: int) -> None:
@@ -104,6 +109,7 @@ class Writes:
         self.writing.clear()
         self.began_ms.clear()
         self.overdue.clear()
+        self.put_off.clear()
         self.deadlines.clear()
         return out
 
@@ -241,8 +247,8 @@ class GroupMachine(Generic[D]):
         _, operation, draft = ticket
         assert isinstance(draft, self.new_draft)
         group_id = operation.group_id
-        writing, timed_out = self.writes.writing, self.writes.timed_out
-        waiting = writing.get(group_id, deque())
+        timed_out = self.writes.timed_out
+        waiting = self.writes.writing.get(group_id, deque())
         known = id(draft)
         if error is not ErrorCode.NONE:
             self.look_again(group_id)
@@ -274,10 +280,37 @@ class GroupMachine(Generic[D]):
                 timed_out.discard(known)
                 operation = operation._replace(token=None)
             self.follow(operation, draft, now_ms, out)
+        self.perform_waiting(group_id, waiting, now_ms, out)
+
+    def perform_waiting(
+        self,
+        group_id: str,
+        waiting: deque[tuple[GroupMachine[Any], Operation[Any]]],
+        now_ms: int,
+        out: Result[Any],
+    ) -> None:
+        """Perform the operations that waited for a write, up to one that begins the next."""
+        writing = self.writes.writing
         while waiting:
+            if out.ticket is not None:
+                # The group has become a classic one, which has written, and one operation writes only one batch.
+                self.writes.begin(group_id, now_ms)
+                writing[group_id].extend(waiting)
+                self.writes.put_off.add(group_id)
+                out.timers.append(Timer(GO_ON, (group_id,), now_ms))
+                return
             machine, each = waiting.popleft()
             machine.perform(each, now_ms, out)
             again = writing.get(group_id)
             if again is not None:
                 again.extend(waiting)
                 return
+
+    def go_on(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
+        """Perform the operations that were put off."""
+        (group_id,) = timer.key
+        if group_id in self.writes.put_off:
+            self.writes.put_off.discard(group_id)
+            waiting = self.writes.writing[group_id]
+            self.writes.end(group_id)
+            self.perform_waiting(group_id, waiting, now_ms, out)
