@@ -244,7 +244,7 @@ class FileLayer:
                 in_use.append(candidate)
         if len(in_use) >= self.max_open_files:  # all of them were used recently
             in_use.popleft().close()
-        opened = OpenFile(self._open_fd(file.path, os.O_RDWR | os.O_CREAT))
+        opened = OpenFile(self.open_path(file.path, os.O_RDWR | os.O_CREAT))
         file._open = opened
         in_use.append(file)
         return opened
@@ -252,17 +252,18 @@ class FileLayer:
     def open_read_only(self, path: str) -> LogFile:
         """A file that is never created or written, open until it is closed. Errors: OSError."""
         file = LogFile(self, path)
-        file._open = OpenFile(self._open_fd(path, os.O_RDONLY))
+        file._open = OpenFile(self.open_path(path, os.O_RDONLY))
         return file
 
-    def _open_fd(self, path: str, flags: int) -> int:
+    def open_path(self, path: str, flags: int) -> int:
         """Open a path; if there are no descriptors left, after giving half of the logs' back."""
         try:
             return self.open_fd(path, flags)
         except OSError as e:
             if e.errno not in OUT_OF_DESCRIPTORS:
                 raise
-        still_open = [each for each in self._in_use if each._open is not None]
+        # Of a copy: threads open files, too, while the loop adds others.
+        still_open = [each for each in list(self._in_use) if each._open is not None]
         for each in still_open[: (len(still_open) + 1) // 2]:
             each.close()
         return self.open_fd(path, flags)
@@ -278,7 +279,7 @@ class FileLayer:
     def sync_path(self, path: str) -> None:
         """Force a closed file to the device; do nothing if it no longer exists."""
         try:
-            fd = self._open_fd(path, os.O_RDWR)
+            fd = self.open_path(path, os.O_RDWR)
         except FileNotFoundError:
             return
         try:
@@ -294,7 +295,7 @@ class FileLayer:
 
     def read_file(self, path: str) -> bytes:
         """The whole content of a (small) file. Errors: FileNotFoundError."""
-        fd = self._open_fd(path, os.O_RDONLY)
+        fd = self.open_path(path, os.O_RDONLY)
         try:
             parts = []
             position = 0
@@ -307,7 +308,7 @@ class FileLayer:
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
         """Create or overwrite a file in place; not atomic."""
-        fd = self._open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = self.open_path(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             self.write_all(fd, data, 0)
             if sync:
@@ -380,7 +381,7 @@ class FileLayer:
 
     def sync_directory(self, path: str) -> None:
         """Force a directory's names to the device."""
-        fd = self._open_fd(path or ".", os.O_RDONLY)
+        fd = self.open_path(path or ".", os.O_RDONLY)
         try:
             self.fsync(fd)
         finally:

@@ -183,18 +183,23 @@ class LogSegment:
         """
         position = self.size
         size = len(records)
+        # What has to be read comes before the write, as reading may fail.
+        if self._max_timestamp == UNKNOWN:
+            self.load_max_timestamp()
+        offsets, times = self._offset_index, self._time_index
+        if self.bytes_since_index_entry > interval_bytes:
+            if offsets is None or times is None:
+                offsets, times = self.offset_index, self.time_index
+            offsets.load()
+            times.load()
         self.log.write_at(records, position)
         self.size = position + size
         if max_timestamp > self._max_timestamp:
-            if self._max_timestamp == UNKNOWN:
-                self.load_max_timestamp()
-            if max_timestamp > self._max_timestamp:
-                self._max_timestamp = max_timestamp
-                self._max_timestamp_offset = last_offset
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
         if self.bytes_since_index_entry > interval_bytes:
-            offsets, times = self._offset_index, self._time_index
-            if offsets is None or times is None:
-                offsets, times = self.offset_index, self.time_index
+            assert offsets is not None
+            assert times is not None
             offsets.append(last_offset, position)
             times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self.bytes_since_index_entry = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
@@ -455,6 +456,31 @@ def test_disk_error_takes_the_log_offline_and_is_told_once(tmp_path: Path) -> No
     assert refusal(log, batch(b"c")).error == ErrorCode.KAFKA_STORAGE_ERROR
     assert len(told) == 1
     assert values(open_log(tmp_path)) == [b"a"]
+
+
+def test_lack_of_descriptors_for_an_index_leaves_the_segment_as_it_was(tmp_path: Path) -> None:
+    class Scarce(FileLayer):
+        is_short = False
+
+        def open_fd(self, path: str, flags: int) -> int:
+            if self.is_short and path.endswith("index"):
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            return super().open_fd(path, flags)
+
+    settings = config(index_interval_bytes=1)
+    log = open_log(tmp_path, settings)
+    for value in (b"0", b"1", b"2"):
+        append(log, batch(value))
+    log.close()
+    layer = Scarce()
+    log = open_log(tmp_path, settings, clean=True, layer=layer)
+    append(log, batch(b"3"))
+    layer.is_short = True
+    assert refusal(log, batch(b"lost")).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.offline
+    layer.is_short = False
+    append(log, batch(b"4"))
+    assert values(log) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_short_writes_are_completed(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from kwire.errors import ErrorCode
+from server.log.file_layer import FileLayer
 from server.log.index.transaction_index import AbortedTransaction
 from server.log.log import AppendInfo, AppendOrigin, Log
 
@@ -39,6 +41,25 @@ def test_marker_above_the_high_watermark_is_not_stable(tmp_path: Path) -> None:
     assert (log.high_watermark, log.last_stable_offset) == (1, 0)
     log.high_watermark = 2
     assert log.last_stable_offset == 2
+
+
+def test_lack_of_descriptors_hides_no_aborted_transaction(tmp_path: Path) -> None:
+    class Scarce(FileLayer):
+        """Has one descriptor for files of logs and indexes."""
+
+        def open_fd(self, path: str, flags: int) -> int:
+            if any(each._open is not None for each in self._in_use):
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            return super().open_fd(path, flags)
+
+    log = open_log(tmp_path, layer=Scarce())
+    begin(log, 5)
+    end_transaction(log, 5, commit=False)
+    assert log.aborted_transactions(0, 2) == [(5, 0)]
+    log.roll(NOW)
+    append(log, batch(b"in the next segment"))
+    log.close()
+    assert open_log(tmp_path, clean=True).aborted_transactions(0, 2) == [(5, 0)]
 
 
 def test_aborted_transactions_are_found_by_the_range_they_touch(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ class IndexEntries(ABC):
         if self._saved < 0:
             self._layer.write_file(self.path, data)
         else:
-            fd = self._layer.open_fd(self.path, os.O_WRONLY | os.O_CREAT)
+            fd = self._layer.open_path(self.path, os.O_WRONLY | os.O_CREAT)
             try:
                 self._layer.write_all(fd, memoryview(data)[self._saved :], self._saved)
             finally:

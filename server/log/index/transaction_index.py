@@ -78,7 +78,7 @@ class TransactionIndex:
         entries = self.entries()
         if entries and entries[-1].last_offset >= entry.last_offset:
             raise ValueError(f"{self.path}: {entry} does not follow {entries[-1]}")
-        fd = self._layer.open_fd(self.path, os.O_WRONLY | os.O_CREAT)
+        fd = self._layer.open_path(self.path, os.O_WRONLY | os.O_CREAT)
         try:
             self._layer.write_all(fd, ENTRY.pack(VERSION, *entry), len(entries) * ENTRY_SIZE)
         finally:
