@@ -35,6 +35,8 @@ MAX_SLEEP_S = 10 * 365 * 86_400.0
 
 #: The number of concurrent fsyncs: the same threads also read uncached data for fetches.
 FLUSHES_AT_ONCE = 2
+#: The time before a flush that lacked descriptors is tried again.
+FLUSH_AGAIN_S = 0.25
 #: Logs whose retention is worked out in one turn of the loop.
 LOGS_AT_ONCE = 200
 
@@ -189,6 +191,12 @@ class LogUpkeep:
             self.flush_us += self._clock.monotonic_us() - began_us
         except OSError as error:
             log.on_io_error(error)
+            if (
+                not log.offline
+            ):  # only descriptors were lacking: nothing of this flush may count as forced
+                log.leader_epoch_cache.doubt()
+                log.flush_state.wanted = True
+                await asyncio.sleep(FLUSH_AGAIN_S)
         else:
             log.complete_flush(task, self._clock.now_ms())
         finally:

@@ -18,7 +18,7 @@ from server.log.flush_state import FlushTask
 from server.log.log import Log
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
-from server.log.upkeep import LogUpkeep
+from server.log.upkeep import FLUSH_AGAIN_S, LogUpkeep
 from server.metadata.topic_partition import TopicPartition
 
 from ..support.clock import ManualClock
@@ -135,6 +135,35 @@ def test_failing_disk_takes_the_directory_offline(
     assert log.offline
     assert caplog.text.count("is offline") == 1
     assert log.recovery_point == 0
+
+
+def test_flush_that_lacks_descriptors_waits_and_forces_everything_the_next_time(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = room.manager.create(TP, None, LogConfig(), NOW)
+    append(log, batch(b"a"), epoch=3)
+    failures = [OSError(errno.EMFILE, "Too many open files") for _ in range(2)]
+    forced: list[str] = []
+    naps: list[float] = []
+
+    def sync_path(path: str) -> None:
+        forced.append(Path(path).name)
+
+    def sync_directory(path: str) -> None:
+        if failures:
+            forced.clear()
+            raise failures.pop()
+
+    async def sleep(delay_s: float) -> None:
+        naps.append(delay_s)
+
+    monkeypatch.setattr(room.layer, "sync_path", sync_path)
+    monkeypatch.setattr(room.layer, "sync_directory", sync_directory)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(room.upkeep.flush(log))
+    assert naps == [FLUSH_AGAIN_S] * 2
+    assert "leader-epoch-checkpoint" in forced
+    assert (log.recovery_point, log.offline) == (1, False)
 
 
 def test_deleted_files_are_removed_off_the_loop(room: Room) -> None:
