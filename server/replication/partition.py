@@ -313,7 +313,10 @@ class Partition:
             return ErrorCode.POLICY_VIOLATION, offset
         if offset == HIGH_WATERMARK:
             offset = log.high_watermark
-        error = log.delete_records_before(offset)
+        try:
+            error = log.delete_records_before(offset)
+        except OSError as failure:
+            error = log.on_io_error(failure).error
         if not error:
             self.waiters.end_replica_fetches()
         return error, offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -14,6 +15,7 @@ from kwire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from server.handlers.delete_records import delete_records
+from server.log.file_layer import FileLayer
 from server.replication.read_result import FollowerFetch
 from tests.support.replicas import Replicas, topic_image, turns, values
 
@@ -51,6 +53,21 @@ def filled(room: Replicas) -> Replicas:
     for value in (b"1", b"2", b"3"):
         room.produce("a", value)
     return room
+
+
+def test_disk_that_fails_is_the_error_of_its_partitions(
+    filled: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(FileLayer, "replace_file", fails)
+    log = filled.partition("a").log
+    assert delete(filled, (0, 2), (1, 0)) == [
+        (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+    ]
+    assert log.offline
 
 
 @pytest.mark.parametrize("version", range(3))
