@@ -139,7 +139,11 @@ def _main(argv: Sequence[str] | None) -> int:
         options.spark_log = str(log.path)
     with log, Interrupts() as interrupts:
         try:
-            code: int = import_module(f".{options.job}", __package__).run(options)
+            job = import_module(f".{options.job}", __package__)
+            if interrupts.seen():
+                # A module that was being imported has swallowed the exception.
+                raise KeyboardInterrupt
+            code: int = job.run(options)
             sys.stdout.flush()
         except KeyboardInterrupt:
             log.discard()

@@ -5,7 +5,17 @@ kwire is installed on every node, or comes as a wheel with `--py-files`.
 
 import sys
 
-from kwire.pipeline.main import main
+
+def run() -> int:
+    """Run the job; Ctrl-C while modules are being imported ends without a traceback."""
+    try:
+        from kwire.pipeline.main import main
+
+        code: int = main()
+    except KeyboardInterrupt:
+        return 130
+    return code
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

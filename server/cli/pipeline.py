@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,4 +25,7 @@ def main(words: Sequence[str]) -> int:
     """Run a job."""
     # By its installed name, because in a checkout `pipeline` is next to `server`, not above it.
     code: int = import_module("kwire.pipeline.main").main(words)
+    if threading.current_thread() is threading.main_thread():
+        # All is said. While Python waits for its threads, another Ctrl-C would only print tracebacks.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kwire.testing import Broker
 from server import __main__ as kwire_command
 from server.__main__ import COMMANDS, columns, main, make_parser
+from server.cli import pipeline
 from server.event_loop import form_and_why
 
 ROOT = Path(__file__).parents[2]
@@ -122,3 +125,18 @@ def test_width_of_the_terminal_is_what_shutil_says(
     else:
         monkeypatch.setenv("COLUMNS", given)
     assert columns() == shutil.get_terminal_size().columns
+
+
+def test_ctrl_c_after_the_last_word_of_a_job_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It then ends the process itself, and not one of Python's own steps at the end."""
+    monkeypatch.setattr(
+        pipeline, "import_module", lambda _: SimpleNamespace(main=lambda words: len(words))
+    )
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main(["pipeline", "audit"]) == 1
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
