@@ -57,11 +57,10 @@ def run(options: Namespace) -> int:
     spark = start_session(options, f"aggregate {options.kind}")
     if spark.sparkContext.getConf().get("spark.sql.shuffle.partitions") is None:
         spark.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
-    try:
-        counts = aggregate(spark, options)
-        still_open = _still_open(options) if options.once else None
-    finally:
-        spark.stop()
+    # After an error, and after Ctrl-C, Spark ends with this process: another call to it could fail, or never return.
+    counts = aggregate(spark, options)
+    still_open = _still_open(options) if options.once else None
+    spark.stop()
     print(f"aggregate {options.kind}: {counts}")
     if still_open:
         print(still_open)

@@ -86,29 +86,36 @@ def follow(
         spark.streams.addListener(listener)
     queries: list[StreamingQuery] = []
     runs: set[str] = set()
+    failure: Exception | None = None
     try:
-        for start in [starts] if callable(starts) else starts:
-            query = start()
-            queries.append(query)
-            runs.add(str(query.runId))
         with _stopped_by_signals() as stopping:
-            _wait(queries, offsets, stopping)
-    except Exception as error:
-        message = None if isinstance(error, Problem) else explain(error)
-        if message is None:
-            raise
-        raise Problem(message) from error
+            try:
+                for start in [starts] if callable(starts) else starts:
+                    query = start()
+                    queries.append(query)
+                    runs.add(str(query.runId))
+                _wait(queries, offsets, stopping)
+            except Exception as error:  # noqa: BLE001 - raised below
+                failure = error
+                if not isinstance(error, Problem) and (message := explain(error)) is not None:
+                    failure = Problem(message)
+                    failure.__cause__ = error
+            # Not after a second Ctrl-C: the next call to Spark would get the answer that the interrupted call waited for.
+            for query in queries:
+                _stop(query)
+            ended.wait(runs, LAST_EVENTS_S)
+            # Spark may be gone, and that must not hide the first error.
+            with suppress(Py4JError, OSError):
+                for listener in listeners:
+                    spark.streams.removeListener(listener)
+            if bar is not None:
+                bar.end()
+            offsets.flush()
     finally:
-        for query in queries:
-            _stop(query)
-        ended.wait(runs, LAST_EVENTS_S)
-        # Spark may be gone, and that must not hide the first error.
-        with suppress(Py4JError, OSError):
-            for listener in listeners:
-                spark.streams.removeListener(listener)
         if bar is not None:
             bar.end()
-        offsets.flush()
+    if failure is not None:
+        raise failure
     return 0
 
 

@@ -192,6 +192,64 @@ def test_refused_login_is_told_instead_of_a_broken_connection(
     assert str(told.value) == "there is no connection to h:1: SASL authentication error: no"
 
 
+class FakeSpark:
+    """Runs one query, which receives signals while it is waited for; remembers the calls."""
+
+    def __init__(self, *signals: signal.Signals) -> None:
+        self.streams = self
+        self.runId = "run"
+        self.calls: list[str] = []
+        self._signals = signals
+
+    def addListener(self, listener: Any) -> None:
+        pass
+
+    def removeListener(self, listener: Any) -> None:
+        self.calls.append("remove")
+
+    def start(self) -> FakeSpark:
+        return self
+
+    def awaitTermination(self, seconds: float) -> bool:
+        for number in self._signals:
+            signal.raise_signal(number)
+        return False
+
+    def exception(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+def test_spark_is_left_alone_after_a_second_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call that it interrupted leaves its answer unread."""
+    monkeypatch.setattr(following, "LAST_EVENTS_S", 0)
+    cluster: Any = FakeCluster()
+    before = signal.getsignal(signal.SIGINT)
+    once: Any = FakeSpark(signal.SIGINT)
+    assert following.follow(once, once.start, cluster, "jobs", quiet=True) == 0
+    assert once.calls == ["stop", "remove", "remove"]
+    twice: Any = FakeSpark(signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        following.follow(twice, twice.start, cluster, "jobs", quiet=True)
+    assert not twice.calls
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_signal_while_a_query_starts_asks_it_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LAST_EVENTS_S", 0)
+    spark: Any = FakeSpark()
+
+    def start() -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return spark
+
+    cluster: Any = FakeCluster()
+    assert following.follow(spark, start, cluster, "jobs", quiet=True) == 0
+    assert spark.calls[0] == "stop"
+
+
 def test_error_nobody_knows_is_left_to_be_shown_whole_below_its_innermost_cause() -> None:
     error = RuntimeError("Error while instantiating\n\tat a.b")
     assert explain(error) is None
