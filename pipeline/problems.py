@@ -22,7 +22,7 @@ DATA_LOSS = re.compile(
 #: filled with the groups of the pattern.
 KNOWN: tuple[tuple[str, str], ...] = (
     # What a job's own code raised inside Spark, in a batch or in a task.
-    (r"(?:^|[\s.])(?:Problem|WrongCall|SegmentError): ([^\n]+)", "{0}"),
+    (r"(?:^|[\s.])(?:Problem|WrongCall|SegmentError|Refused): ([^\n]+)", "{0}"),
     (
         r"(?:No space left on device|Disk quota exceeded)",
         "the disk is full; nothing written so far is lost: make room and run the same command again",
@@ -74,13 +74,55 @@ KNOWN: tuple[tuple[str, str], ...] = (
         r"|ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.\S+) not found",
         "Spark has no client for this file system ({0}{1}{2}); --conf spark.jars.packages=... adds one",
     ),
+    # Hadoop's client of HDFS, whose messages begin like these (NetUtils.wrapException).
+    (
+        r"(?:Call From|No Route to Host from)\s+\S+ to (\S+) failed on [\w ]*exception: (?:[\w.$]+: )?([^\n;]+)",
+        "the storage at {0} cannot be reached: {1}",
+    ),
+    (
+        r"DestHost:destPort (\S+) , LocalHost:localPort \S+ Failed on local exception: (?:[\w.$]+: )*([^\n;]+)",
+        "the storage at {0} cannot be used: {1}",
+    ),
+    (
+        r'End of File Exception between local host is: "[^"\n]*"; destination host is: "([^"\n]+)":(\d+)',
+        "what listens at {0}:{1} closed the connection: is it a namenode of HDFS?",
+    ),
+    (
+        r'Invalid host name: local host is: [^;\n]*; destination host is: "([^"\n]+)"',
+        "the name {0} is not known to this machine's network",
+    ),
+    (
+        r"Incomplete HDFS URI, no host: (\S+)",
+        "{0} names no host, and Hadoop's configuration has no default: hdfs://HOST:PORT/... names one",
+    ),
+    (
+        r"[Nn]ame node is in safe mode",
+        "HDFS takes no changes while its namenode is in safe mode; nothing is lost: run the same command again later",
+    ),
+    (
+        r"Operation category \w+ is not supported in state (\w+)",
+        "the namenode in the path is in state {0}: name the active one",
+    ),
+    # Hadoop's client of S3.
+    (
+        r"Unable to execute HTTP request: Connect to (\S+) (?:\[[^\]\n]*\] )?failed: ([^\n(:]+\w)",
+        "the storage at {0} cannot be reached: {1}",
+    ),
+    (
+        r"AccessDeniedException: (s3a://[^\s/:]+)[^\n]*Status Code: 403",
+        "S3 refuses access to {0}: the credentials are wrong, or do not permit it",
+    ),
+    (
+        r"UnknownStoreException: `?s3a://([^\s/':]+)",
+        "S3 has no bucket {0}",
+    ),
     (
         r"No AWS Credentials provided|CredentialInitializationException|Unable to load credentials from",
         "S3 needs credentials, and none were found: give --conf spark.hadoop.fs.s3a.access.key=... and"
         " spark.hadoop.fs.s3a.secret.key=..., or set AWS's environment variables",
     ),
     (
-        r"UnknownHostException: ([^\s:]+)",
+        r"UnknownHostException: ([^\s:]+)(?::|\n|$)",
         "the name {0} is not known to this machine's network",
     ),
     (
@@ -101,6 +143,10 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (
         r"KafkaException: Failed to (?:construct kafka consumer|create new KafkaAdminClient)",
         "the Kafka client of Spark does not accept the given --client-property settings",
+    ),
+    (
+        r"\b(?:ConnectException|ConnectTimeoutException|NoRouteToHostException): ([^\n]+)",
+        "there is no connection: {0}",
     ),
     # After all others, because it has one of their causes where it is not the file that is damaged.
     (
@@ -125,7 +171,7 @@ def explain(error: BaseException) -> str | None:
 def unknown(error: BaseException) -> str:
     """One line for an error that `explain` does not know: its innermost cause."""
     causes = re.findall(r"^Caused by: ([^\n]+)", whole_text(error), re.MULTILINE)
-    first = str(error).strip().splitlines() or [""]
+    first = _text(error).strip().splitlines() or [""]
     return causes[-1] if causes else f"{type(error).__name__}: {first[0]}"
 
 
@@ -175,6 +221,14 @@ def whole_text(error: BaseException) -> str:
     texts = []
     seen: BaseException | None = error
     while seen is not None:
-        texts.append(f"{type(seen).__name__}: {seen}")
+        texts.append(f"{type(seen).__name__}: {_text(seen)}")
         seen = seen.__cause__ or seen.__context__
     return "\n".join(texts)
+
+
+def _text(error: BaseException) -> str:
+    """The text of an error; for an error of Java's that asks Java for it, and Java may have ended, the reason why there is none."""
+    try:
+        return str(error)
+    except Exception as reason:  # noqa: BLE001 - whatever breaks the connection to Java
+        return f"{type(reason).__name__}: {reason}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from py4j.protocol import Py4JNetworkError
 
 from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline import following
@@ -127,6 +128,72 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
             "S3 needs credentials, and none were found",
         ),
         ("Set(orders-1) are gone. Some data", "orders-1: no longer there"),
+        (
+            "kwire.pipeline.plain_client.Refused: cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED\n",
+            "cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED",
+        ),
+        (
+            ": java.net.ConnectException: Call From here/10.0.0.1 to nn:9000 failed on connection exception:"
+            " java.net.ConnectException: Connection refused; For more details see:  http://wiki",
+            "the storage at nn:9000 cannot be reached: Connection refused",
+        ),
+        (
+            "java.net.SocketTimeoutException: Call From here/10.0.0.1 to nn:9000 failed on socket timeout exception:"
+            " org.apache.hadoop.net.ConnectTimeoutException: 20000 millis timeout while waiting; For more",
+            "the storage at nn:9000 cannot be reached: 20000 millis timeout while waiting",
+        ),
+        (
+            "java.net.NoRouteToHostException: No Route to Host from  here/10.0.0.1 to nn:9000 failed on socket timeout"
+            " exception: java.net.NoRouteToHostException: No route to host; For more",
+            "the storage at nn:9000 cannot be reached: No route to host",
+        ),
+        (
+            "java.io.IOException: DestHost:destPort nn:9000 , LocalHost:localPort here/10.0.0.1:0. Failed on local"
+            " exception: java.io.IOException: Couldn't set up IO streams",
+            "the storage at nn:9000 cannot be used: Couldn't set up IO streams",
+        ),
+        (
+            'java.io.EOFException: End of File Exception between local host is: "here/10.0.0.1"; destination host is:'
+            ' "nn":9000; : java.io.EOFException; For more',
+            "what listens at nn:9000 closed the connection",
+        ),
+        (
+            'java.net.UnknownHostException: Invalid host name: local host is: (unknown); destination host is: "nn":9000;'
+            " java.net.UnknownHostException; For more",
+            "the name nn is not known",
+        ),
+        ("java.io.IOException: Incomplete HDFS URI, no host: hdfs:///a", "hdfs:///a names no host"),
+        (
+            "SafeModeException: Cannot create file/a. Name node is in safe mode.\nThe reported",
+            "namenode is in safe mode",
+        ),
+        (
+            "StandbyException: Operation category READ is not supported in state standby. Visit",
+            "the namenode in the path is in state standby",
+        ),
+        (
+            "java.net.ConnectException: getFileStatus on s3a://lake/a: software.amazon.awssdk.core.exception.SdkClientException:"
+            " Unable to execute HTTP request: Connect to s3:9 [/10.0.0.1] failed: Connection refused:    software.amazon",
+            "the storage at s3:9 cannot be reached: Connection refused",
+        ),
+        (
+            "java.net.UnknownHostException: getFileStatus on s3a://lake/a: software.amazon.awssdk.core.exception.SdkClientException:"
+            " Received an UnknownHostException when attempting\nCaused by: java.net.UnknownHostException: s3.invalid\n",
+            "the name s3.invalid is not known",
+        ),
+        (
+            "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://lake/a': getFileStatus on s3a://lake/a: software",
+            "S3 has no bucket lake",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: s3a://lake/a: getFileStatus on s3a://lake/a: software.amazon.awssdk.services.s3"
+            ".model.S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: null):null",
+            "S3 refuses access to s3a://lake: the credentials are wrong",
+        ),
+        (
+            "java.io.IOException: Failed to connect\nCaused by: java.net.ConnectException: Connection refused: a/b:1\n",
+            "there is no connection: Connection refused: a/b:1",
+        ),
         (
             "[STREAM_FAILED] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST",
             "did not start within Spark's ten seconds",
@@ -248,6 +315,21 @@ def test_signal_while_a_query_starts_asks_it_to_stop(monkeypatch: pytest.MonkeyP
     cluster: Any = FakeCluster()
     assert following.follow(spark, start, cluster, "jobs", quiet=True) == 0
     assert spark.calls[0] == "stop"
+
+
+def test_java_that_ended_before_it_gave_its_error_away_is_one_line() -> None:
+    class Lost(Exception):
+        def __str__(self) -> str:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    assert str(explain(Lost())).startswith("Spark's Java process has ended")
+
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError("odd")
+
+    assert explain(Odd()) is None
+    assert unknown(Odd()) == "Odd: ValueError: odd"
 
 
 def test_error_nobody_knows_is_left_to_be_shown_whole_below_its_innermost_cause() -> None:
