@@ -66,7 +66,7 @@ class Lease:
         """
         number, content = self._highest()
         if content not in (None, _FREE):
-            waiting(_holder(content))
+            waiting(_of_holder(content, "holder") or "somebody")
             until = self._now() + LEASE_S
             while self._now() < until:
                 self._pause(RENEWAL_S)
@@ -80,7 +80,7 @@ class Lease:
         if not self._files.create(self._path(self._number), self._content()):
             return False
         # Somebody was faster if there is a higher number, or, where creating is not atomic, if the file is another one's.
-        if self._highest() != (self._number, self._content()):
+        if not self._is_ours():
             return False
         if number:
             self._files.delete(self._path(number))
@@ -89,7 +89,7 @@ class Lease:
     def renew(self) -> None:
         """Say that the holder is alive. Raises Problem if the name was lost."""
         self.check()
-        if self._highest() != (self._number, self._content()):
+        if not self._is_ours():
             self._renewed = float("-inf")
             self.check()
         self._count += 1
@@ -107,7 +107,7 @@ class Lease:
 
     def give_back(self) -> None:
         """Let others hold the name at once."""
-        if self._highest() == (self._number, self._content()):
+        if self._is_ours():
             self._files.replace(self._path(self._number), _FREE)
 
     def _path(self, number: int) -> str:
@@ -116,6 +116,14 @@ class Lease:
     def _content(self) -> bytes:
         holder = f"{socket.gethostname()} process {os.getpid()}"
         return json.dumps({"holder": holder, "token": self._token, "count": self._count}).encode()
+
+    def _is_ours(self) -> bool:
+        """Whether the highest number is this holder's.
+
+        Its count does not matter: a write that failed may have changed the file or not.
+        """
+        number, content = self._highest()
+        return number == self._number and _of_holder(content, "token") == self._token
 
     def _highest(self) -> tuple[int, bytes | None]:
         """The highest number that a file has, and its content; None if there is none."""
@@ -130,11 +138,12 @@ class Lease:
         return max(numbers), self._files.read(self._path(max(numbers)))
 
 
-def _holder(content: bytes | None) -> str:
+def _of_holder(content: bytes | None, name: str) -> str | None:
+    """What a file says about the holder; None if it says nothing."""
     try:
-        return str(json.loads(content or b"")["holder"])
+        return str(json.loads(content or b"")[name])
     except (ValueError, KeyError, TypeError):
-        return "somebody"
+        return None
 
 
 class Renewal:

@@ -12,7 +12,7 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -352,8 +352,14 @@ class HadoopStorage(Storage):
         if not lease.take(self._waits):
             yield None
             return
-        with Renewal(lease):
-            yield lease.check
+        try:
+            with Renewal(lease):
+                yield lease.check
+        except Exception:
+            # The next run need not wait. Whether this works or not, the error is what counts.
+            with suppress(Exception):
+                lease.give_back()
+            raise
         lease.give_back()
 
     def _waits(self, holder: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kwire.pipeline.leases import LEASE_S, RENEWAL_S, Lease
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.storage import LocalStorage
+from kwire.pipeline.storage import HadoopStorage, LocalStorage
 
 NAME = "_locks/archive.lock"
 
@@ -132,3 +133,37 @@ def test_holder_notices_that_its_number_was_passed(site: Site) -> None:
     site.files.create(f"{NAME}.{2:020d}", b"{}")
     with pytest.raises(Problem, match="another job may hold it"):
         first.renew()
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_renewal_that_fails_once_costs_nothing(site: Site, is_written: bool) -> None:
+    """A storage that does not answer may have done what it was asked for, or not."""
+    lease = site.lease()
+    assert lease.take()
+    replace = site.files.replace
+
+    def failing(name: str, data: bytes) -> None:
+        site.files.replace = replace  # type: ignore[method-assign]
+        if is_written:
+            replace(name, data)
+        raise OSError("no answer")
+
+    site.files.replace = failing  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no answer"):
+        lease.renew()
+    site.now_s += RENEWAL_S
+    lease.renew()
+    site.now_s += RENEWAL_S
+    lease.check()
+    site.alive = [lease]
+    assert not site.lease().take()
+
+
+def test_job_that_fails_lets_the_next_one_begin_at_once(tmp_path: Path) -> None:
+    files: Any = LocalStorage(str(tmp_path))
+    files._waits = None
+    with pytest.raises(Problem), HadoopStorage.hold(files, NAME) as held:
+        assert held is not None
+        raise Problem("the topic is gone")
+    (item,) = files.list("_locks")
+    assert files.read(f"_locks/{item.name}") == b"{}"
