@@ -97,6 +97,8 @@ class Cluster:
         if self._is_first and (why := refused(self.bootstrap)):
             raise Problem(f"no broker answers at {self.bootstrap}: {why}")
         self._is_first = False
+        self._admin.poll(0)
+        self._refusal = ""  # a refusal before this call need not be why this call fails
         try:
             listed = self._admin.list_topics(timeout=PATIENCE)
         except KafkaException as error:
@@ -218,9 +220,9 @@ class Cluster:
 
     def commit(self, group: str, offsets: Offsets) -> None:
         """Store offsets for a group without members."""
-        if group not in self._committers:
-            self._committers[group] = Committer(self._settings, group, silent())
         try:
+            if group not in self._committers:
+                self._committers[group] = Committer(self._settings, group, silent())
             self._committers[group].commit(offsets, PATIENCE)
         except KafkaException as error:
             raise Problem(f"cannot commit offsets of group {group}: {reason(error)}") from error

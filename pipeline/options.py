@@ -24,6 +24,14 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
+def with_ports(text: str) -> str:
+    """Addresses, each with a port: Kafka's own, 9092, where none is given. Spark's client knows no default."""
+    words = (word.strip() for word in text.split(","))
+    return ",".join(
+        word if not word or ":" in word.rpartition("]")[2] else f"{word}:9092" for word in words
+    )
+
+
 class _Named(Action):
     """Stores a value, and in `cluster_named_by` which option gave it."""
 
@@ -59,6 +67,7 @@ def add_cluster(parser: ArgumentParser) -> None:
         dest="bootstrap_server",
         metavar="HOST:PORT",
         action=_Named,
+        type=with_ports,
         default="localhost:9092",
         help="address of the cluster (default: %(default)s)",
     )

@@ -138,7 +138,7 @@ class PlainClient:
         raise AssertionError
 
     def log_sizes(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """(topic, partition) -> bytes of its largest replica. Errors: OSError."""
+        """(topic, partition) -> bytes of its largest replica. Errors: OSError, WireError."""
         request = DescribeLogDirsRequest(
             topics=[
                 DescribableLogDirTopic(topic=name, partitions=list(range(count)))
@@ -173,12 +173,12 @@ class PlainClient:
             topics=[MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=False,
         )
-        refused: OSError | None = None
+        refused: OSError | WireError | None = None
         for address in dict.fromkeys([*self._bootstrap, *self._known]):
             try:
                 answer = self._call(address, _METADATA, request)
                 break
-            except OSError as error:
+            except (OSError, WireError) as error:
                 refused = error
         else:
             assert refused is not None

@@ -116,11 +116,15 @@ def shown(
                 found = positions.refreshed(found, turn)
             except Problem as problem:
                 # Only report it: the tasks fail if it matters.
+                if ended.is_set():
+                    return
                 if bar is not None:
                     bar.above(f"  {problem}")
                 else:
                     print(f"  {problem}", file=sys.stderr, flush=True)
                 continue
+            if ended.is_set():
+                return
             now = time.monotonic()
             records = sum(position.records for position in found if position is not None)
             if bar is not None:
@@ -135,6 +139,7 @@ def shown(
         yield
     finally:
         ended.set()
-        thread.join()
+        # It may wait for a broker that is away.
+        thread.join(INTERVAL_S)
         if bar is not None:
             bar.end()

@@ -304,7 +304,11 @@ def replay_partition(job: Job, task: Task, pace: Pace) -> Done:
     """
     run = _Run(job, task, pace)
     while True:
-        transactions = Transactions(job, task)
+        try:
+            transactions = Transactions(job, task)
+        except KafkaException as error:
+            # No broker has been asked yet: the clients do not accept their settings, or the system has no threads left.
+            raise Problem(f"no client for {task.place} can be made: {reason(error)}") from error
         try:
             with transactions:
                 run.copy(transactions)

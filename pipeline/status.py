@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from kwire.errors import WireError
+
 from .cluster import Cluster
 from .durations import shown
 from .forecast import Forecast, Log, forecast
@@ -103,7 +105,7 @@ def _sizes(cluster: Cluster, options: Namespace, topics: Mapping[str, int]) -> O
     try:
         with PlainClient(cluster.bootstrap) as client:
             return client.log_sizes(topics)
-    except OSError:
+    except (OSError, WireError):
         return {}
 
 

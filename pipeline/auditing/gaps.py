@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple
 
-from kwire.errors import CorruptRecord
+from kwire.errors import ErrorCode, WireError
 from kwire.records.batch import iter_batches
 
-from ..plain_client import PlainClient, StoredBatches
+from ..plain_client import PlainClient, Refused, StoredBatches
 from ..problems import Problem
 from .facts import Facts, Span, end_gaps
 from .findings import Finding, note, wrong
@@ -20,6 +21,8 @@ WINDOW = 1 << 20
 #: Bytes of one sample, and samples per partition, to find its batch sizes.
 SAMPLE = 64 << 10
 SAMPLES = 8
+#: Seconds for which a broker may be away, and between two requests.
+PATIENCE_S, AGAIN_S = 30.0, 0.2
 
 CONTROL = "transaction markers"
 ABORTED = "aborted transactions"
@@ -78,7 +81,7 @@ class TopicGaps:
         try:
             for gap in (*end_gaps(facts), *inner):
                 self._explain(facts, gap)
-        except (OSError, Problem, CorruptRecord) as error:
+        except (OSError, Problem, WireError) as error:
             self.findings.append(wrong("look", facts, f"gaps cannot be examined: {error}"))
         for span in facts.unexplained:
             text = f"{span.size} offsets without a record: {span}"
@@ -114,13 +117,25 @@ class TopicGaps:
         """The stored batch that contains an offset, or the next one after it."""
         found = self._known(offset)
         if found is None:
-            stored = self._client.fetch(
-                facts.topic, facts.partition, offset, WINDOW, committed=self._committed
-            )
-            self._pieces = _pieces(stored)
+            self._pieces = _pieces(self._stored(facts, offset))
             self._starts = [piece.start for piece in self._pieces]
             found = self._known(offset)
         return found
+
+    def _stored(self, facts: Facts, offset: int) -> StoredBatches:
+        """The stored batches from an offset on. Waits for a broker that is away, or not the leader yet."""
+        began = time.monotonic()
+        while True:
+            try:
+                return self._client.fetch(
+                    facts.topic, facts.partition, offset, WINDOW, committed=self._committed
+                )
+            except (OSError, Refused) as error:
+                code = error.error if isinstance(error, Refused) else None
+                is_final = code is ErrorCode.CORRUPT_MESSAGE or (code and not code.retriable)
+                if is_final or time.monotonic() - began > PATIENCE_S:
+                    raise
+            time.sleep(AGAIN_S)
 
     def _known(self, offset: int) -> _Piece | None:
         if not self._pieces or offset < self._starts[0] or offset >= self._pieces[-1].end:
@@ -146,7 +161,7 @@ class TopicGaps:
                         seen.add(batch.header.base_offset)
                         bucket = max(batch.header.size - 1, 1).bit_length()
                         facts.batch_bytes[bucket] = facts.batch_bytes.get(bucket, 0) + 1
-        except (OSError, Problem, CorruptRecord):
+        except (OSError, Problem, WireError):
             return  # without this the report only lacks a plot
 
 

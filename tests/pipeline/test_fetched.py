@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kwire.errors import ErrorCode
+from kwire.errors import BadLength, ErrorCode
 from kwire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -31,6 +31,8 @@ from kwire.messages.metadata import (
     MetadataResponseTopic,
 )
 from kwire.pipeline import fetched, plain_client
+from kwire.pipeline.auditing import gaps
+from kwire.pipeline.auditing.facts import Facts, Range
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.fetched import Span
 from kwire.pipeline.manifest import COLUMNS
@@ -332,6 +334,49 @@ def test_dead_broker_that_is_still_named_as_leader_is_asked_for_again(
         with pytest.raises(ConnectionRefusedError):
             client.fetch("orders", 0, 0, 1000)
         assert client.fetch("orders", 0, 0, 1000).records == stored
+
+
+def test_address_where_something_else_listens_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Connection:
+        def __init__(self, address: tuple[str, int]) -> None:
+            self._host = address[0]
+
+        def call(self, request: object, _version: int) -> object:
+            if self._host == "other":
+                raise BadLength("this is no Kafka")
+            broker = MetadataResponseBroker(node_id=1, host="alive", port=2)
+            return MetadataResponse(brokers=[broker], topics=[])
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(plain_client, "_Connection", Connection)
+    with PlainClient("other:1,alive:2") as client:
+        assert client._brokers(["orders"]) == [("alive", 2)]
+
+
+def test_gaps_are_examined_although_the_broker_is_away_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away: list[Exception] = [ConnectionRefusedError("away"), Refused("no leader", None)]
+    stored = bytes(batch(b"a", b"b"))
+
+    def fetch(*_: object, **__: object) -> StoredBatches:
+        if away:
+            raise away.pop()
+        return StoredBatches(stored, [])
+
+    monkeypatch.setattr(PlainClient, "fetch", fetch)
+    monkeypatch.setattr(gaps, "AGAIN_S", 0)
+    facts = Facts("h:1", "orders", 0, Range(0, 2))
+    with gaps.TopicGaps("h:1", {}, committed=True) as looker:
+        piece = looker._piece(facts, 0)
+    assert piece is not None and (piece.start, piece.end) == (0, 2)
+    away.append(Refused("no", ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(Refused):
+        looker._piece(facts, 7)
 
 
 @pytest.mark.e2e

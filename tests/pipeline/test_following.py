@@ -259,6 +259,41 @@ def test_refused_login_is_told_instead_of_a_broken_connection(
     assert str(told.value) == "there is no connection to h:1: SASL authentication error: no"
 
 
+def test_refusal_of_an_earlier_call_is_not_why_a_later_one_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster("h:1")
+
+    class Away:
+        def list_topics(self, timeout: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "nobody there"))
+
+        def poll(self, timeout: float) -> None:
+            """There is nothing new."""
+
+    monkeypatch.setattr(cluster_module, "refused", lambda _: None)
+    monkeypatch.setattr(cluster, "_admin", Away())
+    cluster._note(KafkaError(KafkaError._AUTHENTICATION, "SASL authentication error: no"))
+    with pytest.raises(Problem, match="no broker answers at h:1: nobody there"):
+        cluster.partitions()
+
+
+def test_client_that_cannot_be_made_for_commits_does_not_end_the_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "`max.poll.interval.ms` is small"))
+
+    monkeypatch.setattr(cluster_module, "Committer", refuse)
+    with Cluster("h:1") as cluster:
+        offsets = GroupOffsets(cluster, "jobs")
+        end: Any = SimpleNamespace(progress=progress({"orders": {"0": 5}}, {}))
+        offsets.onQueryProgress(end)
+        offsets.flush()
+    said = "cannot commit offsets of group jobs: `max.poll.interval.ms` is small; the job continues"
+    assert capsys.readouterr().err == f"kwire pipeline: {said}\n"
+
+
 class FakeSpark:
     """Runs one query, which receives signals while it is waited for; remembers the calls."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwire.pipeline import replay_progress, replay_writer
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.replay_archive import SCHEMA, Piece, archived_partitions, merged, overlapping
@@ -225,3 +228,36 @@ def test_pace_lets_no_more_pass_than_its_rate(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(100):
         pace.wait(pace.lot, poll)
     assert now[0] - before == pytest.approx(9.0, abs=1.5)
+
+
+def test_settings_that_the_client_refuses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise KafkaException(
+            KafkaError(KafkaError._INVALID_ARG, "`message.timeout.ms` is too large")
+        )
+
+    monkeypatch.setattr(replay_writer, "Transactions", refuse)
+    task = cast("Task", SimpleNamespace(place="orders-0"))
+    with pytest.raises(Problem, match=r"orders-0 can be made: `message\.timeout\.ms` is too large"):
+        replay_writer.replay_partition(cast("Job", None), task, Pace(None))
+
+
+def test_replay_ends_although_its_progress_waits_for_a_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def refreshed(*_: object) -> list[Position | None]:
+        asked.set()
+        answered.wait(60)
+        raise Problem("no broker answers")
+
+    monkeypatch.setattr(replay_progress, "INTERVAL_S", 0.01)
+    positions = cast("Positions", SimpleNamespace(refreshed=refreshed))
+    threads = set(threading.enumerate())
+    with replay_progress.shown(positions, []):
+        assert asked.wait(60)
+    (progress,) = set(threading.enumerate()) - threads
+    answered.set()
+    progress.join()
+    assert not capsys.readouterr().err

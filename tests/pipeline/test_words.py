@@ -134,6 +134,22 @@ def test_cluster_is_named_as_other_commands_and_kafkas_tools_name_it(option: str
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("host", "host:9092"),
+        ("host:1, other,", "host:1,other:9092,"),
+        ("[::1]", "[::1]:9092"),
+        ("[::1]:1", "[::1]:1"),
+        ("PLAINTEXT://host:1", "PLAINTEXT://host:1"),
+    ],
+)
+def test_address_without_a_port_has_kafkas_port(given: str, meant: str) -> None:
+    """Spark's client would refuse it, and librdkafka take this port."""
+    words = ["status", "-b", given, "--checkpoint-dir", "c"]
+    assert make_parser("status").parse_args(words).bootstrap_server == meant
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("a = ", "is not TOML"),
