@@ -51,7 +51,7 @@ def create(cluster: KwireCluster, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     made = admin.create_topics([NewTopic(topic, PARTITIONS, 3) for topic in topics])
     for future in made.values():
-        future.result(30)
+        future.result(60)
     for number in range(len(cluster.brokers)):
         for topic in topics:
             wait_until(
@@ -64,7 +64,7 @@ def fill(cluster: KwireCluster, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def values(cluster: KwireCluster, topic: str, isolation: str = "read_committed") -> list[bytes]:
@@ -81,7 +81,7 @@ def values(cluster: KwireCluster, topic: str, isolation: str = "read_committed")
     consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in range(PARTITIONS)])
     found: list[bytes] = []
     ended: set[int] = set()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(ended) < PARTITIONS and time.monotonic() < deadline:
         for message in consumer.consume(500, 0.2):
             if message.error() is not None:
@@ -208,7 +208,7 @@ def test_transactions_survive_the_death_of_their_coordinator_and_of_leaders(
     fill(cluster, "in", RECORDS)
     transformer = Transformer(cluster, "in", "out")
     coordinator = cluster.coordinator(0, "transformer", transaction=True)
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 300
 
     def progress(until: int) -> None:
         while transformer.done < until:
@@ -241,11 +241,16 @@ def test_topics_of_first_use_are_made_where_the_controller_is_elsewhere(
     bootstrap = cluster.brokers[other].bootstrap
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     producer.produce("first-use", b"value")
-    assert producer.flush(30) == 0
-    (row,) = cluster.metadata(other, "first-use")["topics"]
-    assert [len(each["replica_nodes"]) for each in row["partitions"]] == [3]
+    assert producer.flush(60) == 0
+
+    def replicas() -> list[int]:
+        """The number of replicas of each partition; the producer may have asked another broker."""
+        (row,) = cluster.metadata(other, "first-use")["topics"]
+        return [len(each["replica_nodes"]) for each in row["partitions"]]
+
+    wait_until(lambda: replicas() == [3], "three replicas")
     wait_until(lambda: cluster.coordinator(other, "some group") >= 0, "a coordinator")
-    assert cluster.in_sync(other, "__consumer_offsets") == [3, 3, 3]
+    wait_until(lambda: cluster.in_sync(other, "__consumer_offsets") == [3, 3, 3], "all in sync")
     # A client's request must not create topics with the names that it asks about.
     (row,) = cluster.metadata(other, "never")["topics"]
     assert row["error_code"] == 3
