@@ -31,7 +31,8 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 KWIRE, KAFKA = 1, 2
 SETTINGS = {
-    "zookeeper.session.timeout.ms": "6000",
+    # Apache Kafka does not start if its session ends meanwhile, as after six seconds on a very busy machine.
+    "zookeeper.session.timeout.ms": "12000",
     "offsets.topic.replication.factor": "2",
     "offsets.topic.num.partitions": "2",
     "controlled.shutdown.enable": "true",
