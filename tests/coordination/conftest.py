@@ -56,7 +56,7 @@ class StoreMaker:
                 self._tree = await EmbeddedTree.open(self.place, ManualClock())
             store: Store = self._tree.session()
         else:
-            store = await ZooKeeperStore.connect(self.place, session_timeout_ms=4000)
+            store = await ZooKeeperStore.connect(self.place, session_timeout_ms=30_000)
         self._open.append(store)
         return store
 
@@ -74,8 +74,8 @@ class StoreMaker:
             await store.expire()
         else:
             await asyncio.to_thread(steal_session, store)
-        await asyncio.wait_for(expired, 10)
-        await asyncio.wait_for(store.connected(), 10)
+        await asyncio.wait_for(expired, 60)
+        await asyncio.wait_for(store.connected(), 60)
 
     async def close(self) -> None:
         """End all sessions and close the tree."""
@@ -119,7 +119,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None
             async with stores(request.param, place) as maker:
                 await body(maker)
 
-        asyncio.run(asyncio.wait_for(main(), 30))
+        asyncio.run(asyncio.wait_for(main(), 120))
 
     return runner
 

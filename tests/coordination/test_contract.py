@@ -48,7 +48,7 @@ class Seen:
         """All events, once there are `count`."""
         while len(self.events) < count:
             self._more.clear()
-            await asyncio.wait_for(self._more.wait(), 5)
+            await asyncio.wait_for(self._more.wait(), 60)
         return self.events
 
 

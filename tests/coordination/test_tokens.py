@@ -57,7 +57,7 @@ class Broker:
 
     async def sees(self, *infos: TokenInfo) -> None:
         """Wait until the broker has exactly these."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.infos != set(infos):
                 await asyncio.sleep(0.005)
 

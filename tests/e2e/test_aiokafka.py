@@ -93,7 +93,7 @@ class Session:
         return [row.offset for row in acknowledged if row is not None]
 
 
-async def take(consumer: AIOKafkaConsumer, count: int, timeout_s: float = 15.0) -> list[Any]:
+async def take(consumer: AIOKafkaConsumer, count: int, timeout_s: float = 60.0) -> list[Any]:
     """Return exactly count records. Errors: TimeoutError."""
     rows: list[Any] = []
     async with asyncio.timeout(timeout_s):
@@ -104,7 +104,7 @@ async def take(consumer: AIOKafkaConsumer, count: int, timeout_s: float = 15.0) 
     return rows
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait until the condition holds; aiokafka's groups make progress in the background."""
     async with asyncio.timeout(timeout_s):
         while not condition():
@@ -222,7 +222,7 @@ def test_static_member_returns_to_its_partitions(run: Run, name: str) -> None:
 
     async def body(session: Session) -> None:
         await session.create(name, 4)
-        settings = {"group_id": name, "session_timeout_ms": 15000}
+        settings = {"group_id": name, "session_timeout_ms": 45000}
         async with session.consumer(name, group_instance_id="stay", **settings) as stay:
             async with session.consumer(name, group_instance_id="leave", **settings) as leave:
                 both = [stay, leave]

@@ -44,14 +44,14 @@ def test_members_share_the_partitions_and_inherit_them(
     create(admin, name, 4)
     first = member(broker, name, group_remote_assignor=assignor)
     first.subscribe([name])
-    poll_until([first], lambda: len(partitions_of(first)) == 4, 20)
+    poll_until([first], lambda: len(partitions_of(first)) == 4)
     second = member(broker, name, group_remote_assignor=assignor)
     second.subscribe([name])
     both = [first, second]
-    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 30)
+    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2])
     assert partitions_of(first) | partitions_of(second) == set(range(4))
     second.close()
-    poll_until([first], lambda: len(partitions_of(first)) == 4, 30)
+    poll_until([first], lambda: len(partitions_of(first)) == 4)
     first.close()
 
 
@@ -82,12 +82,12 @@ def test_a_regular_expression_is_resolved_by_the_broker_and_again_for_new_topics
     create(admin, f"{name}-a", 1)
     one = member(broker, name)
     one.subscribe([f"^{name}-.*"])
-    poll_until([one], lambda: assigned() != set(), 30)
+    poll_until([one], lambda: assigned() != set())
     assert assigned() == {f"{name}-a"}
     create(admin, f"{name}-b", 1)
     create(admin, f"other-{name}", 1)
     # As in Apache Kafka, topics are matched again at the earliest ten seconds after the last time.
-    poll_until([one], lambda: len(assigned()) > 1, 40)
+    poll_until([one], lambda: len(assigned()) > 1)
     assert assigned() == {f"{name}-a", f"{name}-b"}
     one.close()
 
@@ -99,7 +99,7 @@ def test_a_group_is_listed_and_described_as_one_of_the_consumer_protocol(
     create(admin, name, 2)
     one = member(broker, name, client_id="reader", group_instance_id="i1")
     one.subscribe([name])
-    poll_until([one], lambda: len(partitions_of(one)) == 2, 20)
+    poll_until([one], lambda: len(partitions_of(one)) == 2)
     listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result().valid
     assert {each.group_id: each.type for each in listed}[name] is ConsumerGroupType.CONSUMER
     described = admin.describe_consumer_groups([name])[name].result()
@@ -119,19 +119,19 @@ def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_reads(
     create(admin, name, 4)
     first = member(broker, name, group_protocol="classic", session_timeout_ms=6000)
     first.subscribe([name])
-    poll_until([first], lambda: len(partitions_of(first)) == 4, 20)
+    poll_until([first], lambda: len(partitions_of(first)) == 4)
     second = member(broker, name)
     second.subscribe([name])
     both = [first, second]
-    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 30)
+    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2])
     first.close()
-    poll_until([second], lambda: len(partitions_of(second)) == 4, 30)
+    poll_until([second], lambda: len(partitions_of(second)) == 4)
     third = member(broker, name, group_protocol="classic", session_timeout_ms=6000)
     third.subscribe([name])
     both = [second, third]
-    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 30)
+    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2])
     second.close()
-    poll_until([third], lambda: len(partitions_of(third)) == 4, 30)
+    poll_until([third], lambda: len(partitions_of(third)) == 4)
     (row,) = (each for each in admin.list_consumer_groups().result().valid if each.group_id == name)
     assert row.type is ConsumerGroupType.CLASSIC
     third.close()
@@ -152,13 +152,13 @@ def test_with_zookeeper_brokers_of_kwire_serve_them_and_another_takes_over(tmp_p
         both = [member(cluster, "g"), member(cluster, "g")]
         for one in both:
             one.subscribe(["t"])
-        poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 60)
+        poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2])
         assert partitions_of(both[0]) | partitions_of(both[1]) == set(range(4))
         listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result().valid
         assert [each.group_id for each in listed] == ["g"]
         cluster.brokers[cluster.coordinator(0, "g")].kill()
         both[1].close()
-        poll_until(both[:1], lambda: len(partitions_of(both[0])) == 4, 60)
+        poll_until(both[:1], lambda: len(partitions_of(both[0])) == 4)
         assert partitions_of(both[0]) == set(range(4))
         both[0].close()
     finally:

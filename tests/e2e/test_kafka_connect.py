@@ -67,7 +67,7 @@ class Worker:
         path = write_properties(folder / f"{name}.properties", properties)
         self.app = KafkaApp(KAFKA_3, folder / f"{name}.log", CONNECT_WORKER, str(path))
 
-    def ask(self, method: str, path: str, body: object = None, timeout_s: float = 60.0) -> Any:
+    def ask(self, method: str, path: str, body: object = None, timeout_s: float = 180.0) -> Any:
         """Return the REST server's answer; ask again while the workers rebalance."""
         url = f"http://{self.id}{path}"
         data = None if body is None else json.dumps(body).encode()
@@ -86,7 +86,7 @@ class Worker:
                 assert self.app.running and not late, (path, failure, said, self.app.tail)
                 time.sleep(0.1)
 
-    def wait_for_state(self, connector: str, state: str, timeout_s: float = 60.0) -> str:
+    def wait_for_state(self, connector: str, state: str, timeout_s: float = 180.0) -> str:
         """Wait until the connector and its task are in a state; return the task's worker."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -142,7 +142,7 @@ def committed_lines(bootstrap: str, count: int) -> list[str]:
     )
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     lines: list[str] = []
-    at_end, deadline = False, time.monotonic() + 60
+    at_end, deadline = False, time.monotonic() + 180
     while not (at_end and len(lines) >= count):
         assert time.monotonic() < deadline, (len(lines), count)
         for message in consumer.consume(2000, timeout=0.2):
@@ -158,7 +158,7 @@ def committed_lines(bootstrap: str, count: int) -> list[str]:
 
 def wait_for_lines(path: Path, lines: list[str], workers: list[Worker]) -> list[str]:
     """Wait until a file contains each of the lines; return the file's lines."""
-    wanted, deadline = set(lines), time.monotonic() + 90
+    wanted, deadline = set(lines), time.monotonic() + 180
     while True:
         found = path.read_text().splitlines() if path.exists() else []
         if wanted <= set(found):
@@ -175,7 +175,7 @@ def group_offset(bootstrap: str, group: str) -> int:
     """Return a group's committed offset for the topic; -1 if there is none."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     asked = ConsumerGroupTopicPartitions(group)
-    rows = admin.list_consumer_group_offsets([asked])[group].result(20).topic_partitions
+    rows = admin.list_consumer_group_offsets([asked])[group].result(60).topic_partitions
     return next((row.offset for row in rows if row.topic == TOPIC), -1)
 
 
@@ -223,10 +223,10 @@ def test_file_is_copied_exactly_once_while_workers_are_killed(
         workers.remove(killed)
         moved = time.monotonic()
         while workers[0].wait_for_state("source", "RUNNING") != workers[0].id:
-            assert time.monotonic() - moved < 60, workers[0].app.tail
+            assert time.monotonic() - moved < 180, workers[0].app.tail
             time.sleep(0.1)
         while workers[0].wait_for_state("sink", "RUNNING") != workers[0].id:
-            assert time.monotonic() - moved < 60, workers[0].app.tail
+            assert time.monotonic() - moved < 180, workers[0].app.tail
             time.sleep(0.1)
         moved = time.monotonic() - moved
         print(f"\nthe other worker took over in {moved:.1f} s")
@@ -257,7 +257,7 @@ def check_offsets(broker: BrokerProcess, worker: Worker, source_file: Path) -> N
     ]
     sink = worker.ask("GET", "/connectors/sink/offsets")["offsets"]
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "check"})
-    end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)[1]
+    end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=60)[1]
     consumer.close()
     offset = group_offset(broker.bootstrap, "connect-sink")
     partition = {"kafka_topic": TOPIC, "kafka_partition": 0}

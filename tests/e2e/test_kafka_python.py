@@ -67,7 +67,7 @@ def produce(broker: BrokerProcess, topic: str, values: list[bytes], **settings: 
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=5, **settings)
     futures = [producer.send(topic, value, partition=0) for value in values]
     producer.flush()
-    offsets = [future.get(15).offset for future in futures]
+    offsets = [future.get(60).offset for future in futures]
     producer.close()
     return offsets
 
@@ -104,7 +104,7 @@ def take(consumer: Any, count: int, timeout_s: float = 60.0) -> list[Any]:
     return rows
 
 
-def poll_until(consumers: list[Any], condition: Callable[[], bool], timeout_s: float = 20) -> None:
+def poll_until(consumers: list[Any], condition: Callable[[], bool], timeout_s: float = 60) -> None:
     """Poll all consumers until the condition holds, each in its own thread.
 
     A poll() that ends during a rebalance may lose the assignment (FINDINGS.md of this client), so the polls are long,
@@ -266,7 +266,7 @@ def test_static_member_returns_to_its_partitions(
 ) -> None:
     """The same group_instance_id finds its old assignment."""
     create(admin, name, 4)
-    settings = {"group_id": name, "session_timeout_ms": 15000}
+    settings = {"group_id": name, "session_timeout_ms": 45000}
     stay = reader(name, group_instance_id="stay", **settings)
     leave = reader(name, group_instance_id="leave", **settings)
     both = [stay, leave]

@@ -71,7 +71,7 @@ class Lines:
         """Stop sending and wait until everything is acknowledged."""
         self._stop.set()
         self._thread.join()
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(180) == 0
 
 
 class WordCount:
@@ -111,7 +111,7 @@ class WordCount:
 
     def wait_until_running(self) -> None:
         """Wait until the application reports that it is running."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while "state RUNNING" not in self.app.output:
             assert self.app.running and time.monotonic() < deadline, self.app.tail
             time.sleep(0.05)
@@ -139,7 +139,7 @@ def output_topic(version: str) -> str:
 def create_topics(broker: BrokerProcess, names: list[str]) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
-        future.result(20)
+        future.result(60)
 
 
 def reading(bootstrap: str, topic: str) -> Consumer:
@@ -240,7 +240,7 @@ def test_word_count_is_exact_while_the_broker_is_killed(
         assert not lines.failed
         for count in counts.values():
             count.wait_for_output(lines.words.total())
-            assert count.app.finish(60) == 0, count.app.tail
+            assert count.app.finish(180) == 0, count.app.tail
         for version, count in counts.items():
             failed = count.replaced_threads()
             print(

@@ -75,7 +75,7 @@ def consume(tool: Tool, topic: str, count: int, *arguments: str) -> list[str]:
     output = tool(
         *("kafka-console-consumer", "--topic", topic, "--max-messages", str(count)),
         *("--property", "print.key=true", "--property", "key.separator=:"),
-        *("--timeout-ms", "15000", *arguments),
+        *("--timeout-ms", "60000", *arguments),
     )
     return sorted(line for line in output.splitlines() if ":" in line and "--" not in line)
 
@@ -139,7 +139,7 @@ def test_console_producer_writes_every_codec(tool: Tool, topic: str, codec: str)
     tool("kafka-console-producer", "--topic", topic, "--compression-codec", codec, text=text)
     read = tool(
         *("kafka-console-consumer", "--topic", topic, "--from-beginning"),
-        *("--max-messages", "200", "--timeout-ms", "15000"),
+        *("--max-messages", "200", "--timeout-ms", "60000"),
     )
     assert sorted(read.split("\n")[-201:]) == sorted(text.split("\n"))
 

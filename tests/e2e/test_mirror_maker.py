@@ -111,7 +111,7 @@ def write(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
                 "log_level": 0,
             }
         )
-        producer.init_transactions(20)
+        producer.init_transactions(60)
         for commit in (True, False, True):
             producer.begin_transaction()
             for number in range(first + place, first + count, len(CODECS)):
@@ -125,8 +125,8 @@ def write(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
                 )
                 if number % 7 == 0 and commit:
                     producer.produce(topic, None, b"gone %d" % number, number % PARTITIONS)
-            producer.flush(20)
-            (producer.commit_transaction if commit else producer.abort_transaction)(20)
+            producer.flush(60)
+            (producer.commit_transaction if commit else producer.abort_transaction)(60)
 
 
 def reader(broker: BrokerProcess, group: str) -> Consumer:
@@ -148,7 +148,7 @@ def record(message: Message) -> Record:
     return (message.key(), message.value(), message.timestamp(), message.headers() or [])
 
 
-def drain(consumer: Consumer, timeout_s: float = 30.0) -> dict[int, list[Record]]:
+def drain(consumer: Consumer, timeout_s: float = 90.0) -> dict[int, list[Record]]:
     """Return the records up to the end of each partition."""
     found: dict[int, list[Record]] = {partition: [] for partition in range(PARTITIONS)}
     open_partitions = set(found)
@@ -194,7 +194,7 @@ def read_in_group(broker: BrokerProcess, topic: str, group: str) -> dict[int, li
     return found
 
 
-def wait_for(what: Callable[[], bool], mirror: Mirror, timeout_s: float = 60.0) -> None:
+def wait_for(what: Callable[[], bool], mirror: Mirror, timeout_s: float = 180.0) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + timeout_s
     while not what():
@@ -205,7 +205,7 @@ def wait_for(what: Callable[[], bool], mirror: Mirror, timeout_s: float = 60.0) 
 def wait_for_records(mirror: Mirror, broker: BrokerProcess, topic: str, count: int) -> None:
     """Wait until a topic exists and contains this many committed records."""
     admin = administrator(broker)
-    wait_for(lambda: topic in admin.list_topics(timeout=10).topics, mirror)
+    wait_for(lambda: topic in admin.list_topics(timeout=60).topics, mirror)
     wait_for(lambda: size(everything(broker, topic)) >= count, mirror)
 
 
@@ -237,7 +237,7 @@ def committed_offsets(broker: BrokerProcess, topic: str, group: str) -> dict[int
     """Return partition -> committed offset of a group, of the topic alone."""
     asked = ConsumerGroupTopicPartitions(group)
     admin = administrator(broker)
-    rows = admin.list_consumer_group_offsets([asked])[group].result(20)
+    rows = admin.list_consumer_group_offsets([asked])[group].result(60)
     return {row.partition: row.offset for row in rows.topic_partitions if row.topic == topic}
 
 
@@ -252,7 +252,7 @@ def end_offsets(broker: BrokerProcess, topic: str) -> dict[int, int]:
     """Return partition -> end."""
     consumer = reader(broker, "check")
     found = {
-        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)[1]
         for partition in range(PARTITIONS)
     }
     consumer.close()
@@ -262,7 +262,7 @@ def end_offsets(broker: BrokerProcess, topic: str) -> dict[int, int]:
 def configs_of(broker: BrokerProcess, topic: str) -> dict[str, str]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = administrator(broker)
-    entries = admin.describe_configs([resource])[resource].result(20)
+    entries = admin.describe_configs([resource])[resource].result(60)
     return {name: entries[name].value for name in CONFIGS}
 
 
@@ -280,7 +280,7 @@ def test_topic_and_its_groups_move_to_the_other_cluster(
     early, late = f"{topic}-early", f"{topic}-late"
     admin = administrator(source)
     new = NewTopic(topic, PARTITIONS, 1, config=CONFIGS)
-    admin.create_topics([new])[topic].result(20)
+    admin.create_topics([new])[topic].result(60)
     write(source, topic, 0, count)
     wait_for_records(mirror, target, copy, count)
     before = read_to_end(mirror, alias, target_alias, topic, early)

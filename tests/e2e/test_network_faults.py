@@ -166,7 +166,7 @@ class Faults(Nemesis):
 
     def settle(self) -> None:
         """Wait until every replica is in sync, and check the clients in the meantime."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not self.cluster.in_sync():
             assert time.monotonic() < deadline, "the replicas do not get in sync"
             self.wait(0.2)

@@ -45,14 +45,14 @@ def _collect_leftovers() -> Iterator[None]:
 
 def create(broker: BrokerProcess, topic: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(15)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 def transactional(broker: BrokerProcess, name: str, **settings: Any) -> Producer:
     """Return a producer that has its id and epoch."""
     config = {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "log_level": 0}
     producer = Producer(config | settings)
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     return producer
 
 
@@ -71,7 +71,7 @@ def consumer(
     )
 
 
-def values(found: Consumer, count: int, timeout_s: float = 8.0) -> list[bytes]:
+def values(found: Consumer, count: int, timeout_s: float = 60.0) -> list[bytes]:
     """Return up to count values, as many as arrive in time."""
     read: list[bytes] = []
     deadline = time.monotonic() + timeout_s
@@ -103,8 +103,8 @@ def test_aborted_records_are_read_only_by_read_uncommitted(
         producer.begin_transaction()
         for _ in range(2):
             producer.produce(name, b"%d" % number)
-        producer.flush(10)
-        (producer.commit_transaction if commit else producer.abort_transaction)(20)
+        producer.flush(60)
+        (producer.commit_transaction if commit else producer.abort_transaction)(60)
     assert all_values(broker, name, 4, "read_committed") == [b"0", b"0", b"2", b"2"]
     everything = [b"0", b"0", b"1", b"1", b"2", b"2"]
     assert all_values(broker, name, 6, "read_uncommitted") == everything
@@ -118,10 +118,10 @@ def test_reader_that_waits_is_woken_by_the_commit(broker: BrokerProcess, name: s
     reader.assign([TopicPartition(name, 0, 0)])
     producer.begin_transaction()
     producer.produce(name, b"late")
-    producer.flush(10)
+    producer.flush(60)
     assert values(reader, 1, 1.0) == []
     began = time.monotonic()
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     assert values(reader, 1) == [b"late"]
     assert time.monotonic() - began < 15
     reader.close()
@@ -135,15 +135,15 @@ def test_second_producer_fences_the_first_and_aborts_its_transaction(
     first = transactional(broker, name)
     first.begin_transaction()
     first.produce(name, b"first")
-    first.flush(10)
+    first.flush(60)
     second = transactional(broker, name)
     first.produce(name, b"zombie")
     with pytest.raises(KafkaException) as caught:
-        first.commit_transaction(10)
+        first.commit_transaction(60)
     assert caught.value.args[0].fatal()
     second.begin_transaction()
     second.produce(name, b"second")
-    second.commit_transaction(20)
+    second.commit_transaction(60)
     assert all_values(broker, name, 1, "read_committed") == [b"second"]
 
 
@@ -157,7 +157,7 @@ def test_consume_process_produce_moves_records_and_offsets_together(
     plain = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(6):
         plain.produce(source, b"%d" % number)
-    plain.flush(10)
+    plain.flush(60)
     producer = transactional(broker, name)
     reader = consumer(broker, name)
     reader.subscribe([source])
@@ -168,13 +168,13 @@ def test_consume_process_produce_moves_records_and_offsets_together(
         for value in batch:
             producer.produce(target, value)
         positions = reader.position(reader.assignment())
-        producer.send_offsets_to_transaction(positions, reader.consumer_group_metadata(), 20)
+        producer.send_offsets_to_transaction(positions, reader.consumer_group_metadata(), 60)
         if commit:
-            producer.commit_transaction(20)
+            producer.commit_transaction(60)
         else:
-            producer.abort_transaction(20)
+            producer.abort_transaction(60)
             reader.seek(TopicPartition(source, 0, 3))
-        committed = reader.committed([TopicPartition(source, 0)], 10)[0].offset
+        committed = reader.committed([TopicPartition(source, 0)], 60)[0].offset
         assert committed == [3, 3, 6][round_number]
     reader.close()
     assert all_values(broker, target, 6, "read_committed") == [b"%d" % n for n in range(6)]
@@ -190,13 +190,13 @@ def test_transaction_that_takes_too_long_is_aborted(
     producer = transactional(broker, name, **{"transaction.timeout.ms": 1000})
     producer.begin_transaction()
     producer.produce(name, b"slow")
-    producer.flush(10)
+    producer.flush(60)
     plain = Producer({"bootstrap.servers": broker.bootstrap})
     plain.produce(name, b"behind")
-    plain.flush(10)
+    plain.flush(60)
     assert all_values(broker, name, 1, "read_committed") == [b"behind"]
     with pytest.raises(KafkaException):
-        producer.commit_transaction(10)
+        producer.commit_transaction(60)
 
 
 @confluent
@@ -209,10 +209,10 @@ def test_killed_broker_keeps_what_was_committed_and_the_open_transaction(
     for number in range(3):
         producer.begin_transaction()
         producer.produce(name, b"%d" % number)
-        producer.flush(10)
+        producer.flush(60)
         broker.kill()
         broker.start()
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
     assert all_values(broker, name, 3, "read_committed") == [b"%d" % n for n in range(3)]
 
 
@@ -224,7 +224,7 @@ def test_kafka_python_commits_aborts_and_stores_offsets(broker: BrokerProcess, n
     tp = PyTopicPartition(name, 0)
     for number, commit in enumerate([True, False, True]):
         producer.begin_transaction()
-        producer.send(name, b"%d" % number).get(10)
+        producer.send(name, b"%d" % number).get(60)
         offsets = {tp: OffsetAndMetadata(number + 1, "", -1)}
         producer.send_offsets_to_transaction(offsets, name)
         if commit:
@@ -242,7 +242,7 @@ def test_kafka_python_commits_aborts_and_stores_offsets(broker: BrokerProcess, n
     assert reader.committed(tp) == 3
     reader.seek_to_beginning()
     read: list[bytes] = []
-    deadline = time.monotonic() + 8
+    deadline = time.monotonic() + 60
     while len(read) < 2 and time.monotonic() < deadline:
         read += [r.value for rows in reader.poll(200).values() for r in rows]
     reader.close()
@@ -283,7 +283,7 @@ def test_aiokafka_commits_aborts_and_stores_offsets(broker: BrokerProcess, name:
         await reader.start()
         reader.assign([tp])
         await reader.seek_to_beginning()
-        read = [(await asyncio.wait_for(reader.getone(), 8)).value for _ in range(2)]
+        read = [(await asyncio.wait_for(reader.getone(), 60)).value for _ in range(2)]
         committed = await reader.committed(tp)
         await reader.stop()
         return read, committed
@@ -377,7 +377,7 @@ def test_java_producer_commits_and_its_tools_see_and_abort_transactions(
     producer = transactional(broker, open_name)
     producer.begin_transaction()
     producer.produce(name, b"hanging")
-    producer.flush(10)
+    producer.flush(60)
     described = transactions("describe", "--transactional-id", open_name)
     assert "Ongoing" in described and f"{name}-0" in described
     described = transactions("describe-producers", "--topic", name, "--partition", "0")

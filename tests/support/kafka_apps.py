@@ -44,7 +44,7 @@ class KafkaApp:
         """Whether the JVM is running."""
         return self.process.poll() is None
 
-    def finish(self, timeout_s: float = 30.0) -> int:
+    def finish(self, timeout_s: float = 180.0) -> int:
         """Close its standard input, wait, and return the exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()

@@ -49,7 +49,7 @@ class ServerThread:
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine on the server's loop."""
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     def stop(self) -> None:
         """Close everything; sessions are kept in the file."""

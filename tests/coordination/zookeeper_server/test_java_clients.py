@@ -18,7 +18,7 @@ from tests.support.kafka import KAFKA_3, Kafka39Broker, KafkaProcess, java_comma
 pytestmark = pytest.mark.jvm
 
 #: As in Kafka's clients, so that a session expires soon.
-SESSION_MS = "3000"
+SESSION_MS = "6000"
 
 
 class Served:
@@ -72,7 +72,7 @@ def shell(served: Served, script: str) -> str:
         input=script,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     return done.stdout + done.stderr
@@ -146,7 +146,7 @@ class JoiningKafka(Kafka39Broker):
         return KafkaProcess.stop(self)
 
 
-def until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def until(true: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
     """Wait for other processes by asking repeatedly, since nothing notifies us."""
     deadline = time.monotonic() + timeout_s
     while not true():
@@ -164,13 +164,13 @@ def round_trip(bootstrap: str, topic: str, count: int) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", request_timeout_ms=20_000)
     sent = [producer.send(topic, b"%d" % n, partition=n % 2) for n in range(count)]
     for each in sent:
-        each.get(30)
+        each.get(60)
     producer.close()
     consumer = KafkaConsumer(
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None
     )
     read: set[bytes] = set()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(read) < count and time.monotonic() < deadline:
         for records in consumer.poll(500).values():
             read |= {record.value for record in records}
@@ -191,7 +191,7 @@ def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
         arguments=("--zookeeper", served.connect),
     )
     client = KazooClient(hosts=served.connect)
-    client.start(10)
+    client.start(60)
     admin = None
     try:
         kafka.start()

@@ -36,7 +36,7 @@ def connect(served: ServerThread) -> Iterator[Connect]:
         options.setdefault("connection_retry", KazooRetry(max_tries=-1, delay=0.02, max_delay=0.1))
         client = KazooClient(hosts=served.connect + chroot, **options)
         clients.append(client)
-        client.start(10)
+        client.start(60)
         return client
 
     yield made
@@ -59,18 +59,18 @@ def test_lock_goes_from_one_to_the_next(connect: Connect) -> None:
     first, second = connect(), connect()
     held = first.Lock("/lock", "first")
     wanted = second.Lock("/lock", "second")
-    assert held.acquire(timeout=5)
+    assert held.acquire(timeout=60)
     assert not wanted.acquire(blocking=False)
     got = threading.Event()
 
     def want() -> None:
-        if wanted.acquire(timeout=10):
+        if wanted.acquire(timeout=60):
             got.set()
 
     waiting = threading.Thread(target=want)
     waiting.start()
     held.release()
-    assert got.wait(10)
+    assert got.wait(60)
     waiting.join()
     assert second.Lock("/lock").contenders() == ["second"]
     wanted.release()
@@ -85,15 +85,15 @@ def test_election_goes_to_another_when_the_leaders_session_ends(connect: Connect
 
         def lead(name: str = name) -> None:
             leaders.put(name)
-            leave.wait(10)
+            leave.wait(60)
 
         thread = threading.Thread(target=client.Election("/election", name).run, args=(lead,))
         thread.start()
         threads.append(thread)
         if name == "one":
-            assert leaders.get(timeout=10) == "one"
+            assert leaders.get(timeout=60) == "one"
     leave.set()
-    assert leaders.get(timeout=10) == "two"
+    assert leaders.get(timeout=60) == "two"
     for thread in threads:
         thread.join()
 
@@ -105,16 +105,16 @@ def test_watches_of_data_and_children_follow_changes(connect: Connect) -> None:
     names: queue.Queue[list[str]] = queue.Queue()
     client.DataWatch("/w", lambda value, stat: data.put(value))
     client.ChildrenWatch("/w", lambda value: names.put(value))
-    assert data.get(timeout=10) == b"0"
-    assert names.get(timeout=10) == []
+    assert data.get(timeout=60) == b"0"
+    assert names.get(timeout=60) == []
     other.set("/w", b"1")
-    assert data.get(timeout=10) == b"1"
+    assert data.get(timeout=60) == b"1"
     other.create("/w/c")
-    assert names.get(timeout=10) == ["c"]
+    assert names.get(timeout=60) == ["c"]
     other.delete("/w/c")
-    assert names.get(timeout=10) == []
+    assert names.get(timeout=60) == []
     other.delete("/w")
-    assert data.get(timeout=10) is None
+    assert data.get(timeout=60) is None
 
 
 def test_transaction_is_whole_or_nothing(connect: Connect) -> None:
@@ -156,13 +156,13 @@ def test_session_comes_back_after_a_restart_with_its_watches(
     client.exists("/later", watch=lambda event: fired.set())
     changes = states(client)
     served.stop()
-    assert changes.get(timeout=10) == "SUSPENDED"
+    assert changes.get(timeout=60) == "SUSPENDED"
     served.start()
-    assert changes.get(timeout=10) == "CONNECTED"
+    assert changes.get(timeout=60) == "CONNECTED"
     assert client.client_id == session
     assert client.exists("/e").ephemeralOwner == session[0]
     connect().create("/later")
-    assert fired.wait(10)
+    assert fired.wait(60)
 
 
 def test_session_that_ran_out_is_replaced(served: ServerThread, connect: Connect) -> None:
@@ -172,9 +172,9 @@ def test_session_that_ran_out_is_replaced(served: ServerThread, connect: Connect
     changes = states(client)
     thief = connect(client_id=session)  # takes the session over, and ends it
     thief.stop()
-    seen = [changes.get(timeout=10)]
+    seen = [changes.get(timeout=60)]
     while seen[-1] != "CONNECTED":
-        seen.append(changes.get(timeout=10))
+        seen.append(changes.get(timeout=60))
     assert "LOST" in seen
     assert client.client_id[0] != session[0]
     assert client.exists("/e") is None
