@@ -94,11 +94,14 @@ def reader(broker: BrokerProcess) -> Iterator[Callable[..., Any]]:
 
 
 def take(consumer: Any, count: int, timeout_s: float = 60.0) -> list[Any]:
-    """Return exactly count records. Errors: fails when they do not arrive in time."""
+    """Return exactly count records. Errors: fails when they do not arrive in time.
+
+    Each poll is long, since one that ends during a rebalance may lose the assignment; it ends with the first records.
+    """
     rows: list[Any] = []
     deadline = time.monotonic() + timeout_s
     while len(rows) < count and time.monotonic() < deadline:
-        for part in consumer.poll(200, max_records=count - len(rows)).values():
+        for part in consumer.poll(20_000, max_records=count - len(rows)).values():
             rows += part
     assert len(rows) == count
     return rows

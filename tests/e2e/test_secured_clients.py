@@ -221,7 +221,8 @@ def test_kafka_python(secured: Secured, way: Way) -> None:
     rows: list[Any] = []
     deadline = time.monotonic() + 60
     while len(rows) <= COUNT and time.monotonic() < deadline:
-        for batch in consumer.poll(500, max_records=COUNT).values():
+        # Not shorter: a poll that ends during a rebalance may lose the assignment.
+        for batch in consumer.poll(20_000, max_records=COUNT).values():
             rows += [(record.key, record.value, list(record.headers)) for record in batch]
     consumer.close()
     assert rows == [*ROWS, (None, b"committed", [])]
