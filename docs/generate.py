@@ -261,8 +261,8 @@ DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
         f"{DEFAULT_QUEUED_BYTES >> 20} MiB; the limit can be raised but not turned off",
     ),
     "socket.receive.buffer.bytes": ("102400", "chosen by the system, as with -1"),
-    "group.consumer.migration.policy": ("disabled", "bidirectional, if it is not set"),
-    "group.share.partition.max.record.locks": ("200", "2000, if it is not set"),
+    "group.consumer.migration.policy": ("disabled", "bidirectional"),
+    "group.share.partition.max.record.locks": ("200", "2000"),
     "advertised.listeners": (
         "the listener's host, or the machine's name",
         "the address that each client connected to; in a cluster as in Apache Kafka",
@@ -273,11 +273,11 @@ DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
         "the same in ZooKeeper; 1 with the embedded store",
     ),
     "offsets.topic.replication.factor": (
-        "3, and no groups before there are three brokers",
+        "3, and no groups until there are three brokers",
         "the same in ZooKeeper; 1 with the embedded store",
     ),
     "transaction.state.log.replication.factor": (
-        "3, and no transactions before there are three brokers",
+        "3, and no transactions until there are three brokers",
         "the same in ZooKeeper; 1 with the embedded store",
     ),
     "transaction.state.log.min.isr": (
@@ -285,7 +285,7 @@ DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
         "the same in ZooKeeper; 1 with the embedded store",
     ),
     "share.coordinator.state.topic.replication.factor": (
-        "3, and no share groups before there are three brokers",
+        "3, and no share groups until there are three brokers",
         "the same in ZooKeeper; 1 with the embedded store",
     ),
     "share.coordinator.state.topic.min.isr": (
@@ -325,7 +325,7 @@ def configs_page() -> str:
     for name, value in {**WITHOUT_FILE, **ALONE}.items():
         lines.append(f"| `{name}` | `{value}` | {_code(BROKER[name].default)} |")
     lines += [
-        "\nWith `--zookeeper`, the three keys after `group.initial.rebalance.delay.ms` keep Apache Kafka's default.\n",
+        "\nWith `--zookeeper`, the keys after `group.initial.rebalance.delay.ms` keep Apache Kafka's defaults.\n",
         "Some keys have a different meaning in kwire if they are not set:\n",
         "| key | default | in Apache Kafka | in kwire |",
         "| --- | --- | --- | --- |",
@@ -367,7 +367,7 @@ def configs_page() -> str:
     lines += [_group_row(each) for each in GROUP.values()]
     lines += [
         "\n## Accepted without effect\n",
-        "kwire checks these keys, kafka-configs shows them, and the log names those that are set once at start. Keys with a",
+        "kwire checks these keys and shows them to kafka-configs. At start, the log names those that are set. Keys with a",
         "description belong to features that are not implemented yet ([omissions.md](omissions.md)).\n",
         "| key | of | type | default | what it would do |",
         "| --- | --- | --- | --- | --- |",
@@ -399,7 +399,7 @@ def _config_row(key: ConfigKey, column: str) -> str:
 def _group_row(group_key: GroupKey) -> str:
     key, inherits, bounds = group_key
     between = " and ".join(f"`{bound[0]}`" for bound in bounds if bound is not None)
-    does = key.doc if key.used else f"no effect yet: {key.doc}"
+    does = key.doc if key.used else f"(no effect yet) {key.doc}"
     cells = [
         f"`{key.name}`",
         key.type.name.lower(),

@@ -442,12 +442,12 @@ class BrokerConfig:
         if ANONYMOUS in self.super_users:
             who = "every client that does not log in" if self._has_logins() else "every client"
             return [
-                f"super.users names {ANONYMOUS}, as whom {who} connects: it may do everything,"
-                " whatever the ACLs say"
+                f"super.users names {ANONYMOUS}, the principal of {who}: it may do everything,"
+                " regardless of ACLs"
             ]
         if self.super_users and not self._has_logins():
             return [
-                f"super.users has no effect on clients: nobody logs in, so all of them are {ANONYMOUS}"
+                f"super.users has no effect on clients: no client logs in, so all of them are {ANONYMOUS}"
             ]
         return []
 

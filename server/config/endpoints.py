@@ -30,10 +30,10 @@ def parse_endpoints(key: str, text: str, protocols: dict[str, str]) -> tuple[End
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(ENDPOINT, part)
         if match is None:
-            raise _refusal(key, text, f"{part} is no listener", "NAME://host:port,...")
+            raise _refusal(key, text, f"{part} is not a listener", "NAME://host:port,...")
         name, port = match[1].upper(), int(match[4])
         if not 0 <= port <= 65535:
-            raise _refusal(key, text, f"{port} is no port", "port 0 to 65535")
+            raise _refusal(key, text, f"{port} is not a port", "port 0 to 65535")
         if name not in protocols:
             raise ConfigError(
                 f"Error creating broker listeners from '{text}': "

@@ -27,15 +27,15 @@ QUOTA: dict[str, ConfigKey] = {
     for name, doc in (
         (
             "follower.replication.throttled.rate",
-            "Bytes a second that this broker fetches of throttled replicas (follower.replication.throttled.replicas).",
+            "Maximum rate in bytes per second at which this broker fetches throttled replicas (follower.replication.throttled.replicas).",
         ),
         (
             "leader.replication.throttled.rate",
-            "Bytes a second that this broker sends of throttled replicas (leader.replication.throttled.replicas).",
+            "Maximum rate in bytes per second at which this broker sends throttled replicas (leader.replication.throttled.replicas).",
         ),
         (
             "replica.alter.log.dirs.io.max.bytes.per.second",
-            "Bytes a second that are copied when replicas are moved to other log directories.",
+            "Maximum rate in bytes per second at which replicas are copied to other log directories.",
         ),
     )
 }

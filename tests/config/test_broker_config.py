@@ -31,8 +31,8 @@ def refusal(static: dict[str, str]) -> str:
         ("log.cleaner.io.buffer.load.factor", "much", "Not a number of type DOUBLE; allowed: DOUBLE"),
         ("listener.name.x.ssl.client.auth", "maybe", "String must be one of: required, requested, none"),
         ("log.retention.ms", "0", "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
-        ("listeners", "9092", "9092 is no listener; allowed: NAME://host:port,..."),
-        ("listeners", "PLAINTEXT://:99999", "99999 is no port"),
+        ("listeners", "9092", "9092 is not a listener; allowed: NAME://host:port,..."),
+        ("listeners", "PLAINTEXT://:99999", "99999 is not a port"),
         ("listeners", "PLAINTEXT://:1,PLAINTEXT://:2", "must have a different name"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "nonroutable meta-address"),
         ("queued.max.request.bytes", "1000", "must be larger or equal to socket.request.max.bytes"),
@@ -133,15 +133,15 @@ def test_authorizer_alone_needs_no_notice() -> None:
 def test_super_users_whom_no_client_can_be_are_named() -> None:
     (said,) = BrokerConfig({**AUTHORIZER, **OPEN, "super.users": "User:a"}).notices()
     assert said == (
-        "super.users has no effect on clients: nobody logs in, so all of them are User:ANONYMOUS"
+        "super.users has no effect on clients: no client logs in, so all of them are User:ANONYMOUS"
     )
 
 
 def test_super_user_who_is_everyone_is_named() -> None:
     (said,) = BrokerConfig({**AUTHORIZER, "super.users": "User:a;User:ANONYMOUS"}).notices()
     assert said == (
-        "super.users names User:ANONYMOUS, as whom every client connects: it may do everything,"
-        " whatever the ACLs say"
+        "super.users names User:ANONYMOUS, the principal of every client: it may do everything,"
+        " regardless of ACLs"
     )
 
 
@@ -167,12 +167,12 @@ def test_super_users_are_fine_where_clients_log_in(listener: dict[str, str]) -> 
     settings = {**AUTHORIZER, **listener, "super.users": "User:a"}
     assert BrokerConfig(settings).notices() == []
     (said,) = BrokerConfig({**settings, "super.users": "User:ANONYMOUS"}).notices()
-    assert "every client that does not log in connects" in said
+    assert "the principal of every client that does not log in" in said
 
 
 def test_super_users_have_no_effect_where_clients_show_no_certificate() -> None:
     settings = {**AUTHORIZER, "listeners": "PLAINTEXT://:9091,SSL://:9092", "super.users": "User:a"}
-    assert "nobody logs in" in BrokerConfig(settings).notices()[0]
+    assert "no client logs in" in BrokerConfig(settings).notices()[0]
 
 
 @pytest.mark.parametrize(
