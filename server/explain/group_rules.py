@@ -9,7 +9,7 @@ from typing import Any
 
 from .answers import Answer
 from .facts import GroupFacts, GroupMember, GroupPartition
-from .words import counted, duration, listed, since, text_of, transaction_details, when
+from .words import counted, duration, listed, open_since, text_of, transaction_details, when
 
 #: A member with records to read that has not committed for this long is called stalled.
 STALLED_MS = 60_000
@@ -40,13 +40,13 @@ def the_group(facts: GroupFacts) -> Answer:
     if facts.problem == "NO_GROUP":
         return of_group(facts, "no_group", f"There is no group {group}.")
     if facts.problem == "NOT_SERVED":
-        said = f"Group {group} is kept, but groups of its type are not served now: {facts.problem_text}."
+        said = f"Group {group} is stored, but groups of its type are not served now: {facts.problem_text}."
         return of_group(facts, "group_not_served", said)
     if facts.problem is not None:
         said = f"The coordinator of group {group} does not answer: {facts.problem_text}."
         return of_group(facts, "coordinator_unavailable", said)
     if facts.state == "Empty":
-        said = f"Group {group} has no members, so nobody reads for it; its offsets are kept."
+        said = f"Group {group} has no members, so nothing is read for it; its offsets are kept."
         return of_group(facts, "group_empty", said)
     if facts.state == "Dead":
         return of_group(facts, "group_dead", f"Group {group} is being removed.")
@@ -56,21 +56,21 @@ def the_group(facts: GroupFacts) -> Answer:
             waiting = tuple(each for each in members if each.member_id not in facts.rejoined)
         names = listed([name_of(each) for each in waiting])
         longest = max((each.rebalance_timeout_ms or 0 for each in waiting), default=0)
-        limit = f", at most {duration(longest)}" if longest else ""
+        limit = f", for at most {duration(longest)}" if longest else ""
         if not waiting:
-            said = f"Group {group} is rebalancing, and all {counted(len(members), 'member')} have joined; it waits for group.initial.rebalance.delay.ms."
+            said = f"Group {group} is rebalancing, and all {counted(len(members), 'member')} have joined; it is waiting for the end of group.initial.rebalance.delay.ms."
         elif facts.rejoined is None:
-            said = f"Group {group} is rebalancing: it waits until each of its {counted(len(members), 'member')} ({names}) has joined again{limit}. Nobody reads meanwhile."
+            said = f"Group {group} is rebalancing: it is waiting for each of its {counted(len(members), 'member')} ({names}) to rejoin{limit}. No member reads meanwhile."
         else:
-            said = f"Group {group} is rebalancing: it waits for {names} to join again{limit}. Nobody reads meanwhile."
+            said = f"Group {group} is rebalancing: it is waiting for {names} to rejoin{limit}. No member reads meanwhile."
         return of_group(facts, "group_preparing_rebalance", said)
     if facts.state == "CompletingRebalance":
         leader = next((each for each in members if each.member_id == facts.leader), None)
         who = name_of(leader) if leader is not None else "its leader"
-        said = f"Group {group} is rebalancing: all {counted(len(members), 'member')}{generation} have joined, and it waits for {who} to hand out the partitions."
+        said = f"Group {group} is rebalancing: all {counted(len(members), 'member')}{generation} have joined, and it is waiting for {who} to assign the partitions."
         return of_group(facts, "group_completing_rebalance", said)
     if facts.state == "Assigning":
-        said = f"Group {group} waits for its coordinator to work out the assignment of epoch {facts.generation}."
+        said = f"Group {group} is waiting for its coordinator to compute the assignment of epoch {facts.generation}."
         return of_group(facts, "group_assigning", said)
     if facts.state == "Reconciling":
         holding = [
@@ -80,7 +80,7 @@ def the_group(facts: GroupFacts) -> Answer:
         ]
         names = listed([name_of(each) for each in holding])
         said = f"Group {group} is moving partitions" + (
-            f": it waits for {names} to give up "
+            f": it is waiting for {names} to give up "
             + listed(
                 [
                     f"{topic}-{partition}"
@@ -90,7 +90,7 @@ def the_group(facts: GroupFacts) -> Answer:
             )
             + "."
             if holding
-            else ": it waits for members to take up the newest epoch."
+            else ": it is waiting for members to reach the newest epoch."
         )
         return of_group(facts, "group_reconciling", said)
     idle = [each for each in members if not each.partitions]
@@ -150,21 +150,21 @@ def the_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
             "partition_without_leader", f"{name} has no leader, so the group cannot read it."
         )
     if row.committed < 0:
-        who = f"{name_of(member)} reads it" if member else "no member reads it"
-        said = f"{name}: the group has never committed an offset, and {who}; it has {counted(row.end - (row.log_start or 0), 'offset')}."
+        who = f"{name_of(member)} reads" if member else "no member reads"
+        said = f"{name}: the group has never committed an offset. It has {counted(row.end - (row.log_start or 0), 'offset')}, which {who}."
         return answer(
-            "never_committed", said, "A consumer begins there as its auto.offset.reset says."
+            "never_committed", said, "A consumer starts there according to its auto.offset.reset."
         )
     if row.log_start is not None and row.committed < row.log_start:
         said = f"{name}: the group's offset {row.committed}{at} was deleted; the log begins at offset {row.log_start}."
         return answer(
             "offset_deleted",
             said,
-            "A consumer goes on as its auto.offset.reset says, and may skip or repeat records.",
+            "A consumer continues according to its auto.offset.reset, and may skip or repeat records.",
         )
     if row.committed > row.end:
-        said = f"{name}: the group's offset {row.committed}{at} is behind the end of the log, {row.end}: the topic was made anew, or lost records."
-        return answer("offset_beyond_end", said, "`kwire groups reset` sets it anew.")
+        said = f"{name}: the group's offset {row.committed}{at} is beyond the end of the log, {row.end}: the topic was created again, or has lost records."
+        return answer("offset_beyond_end", said, "`kwire groups reset` sets another offset.")
     if lag == 0:
         return answer("caught_up", f"{name}: the group has read everything up to offset {row.end}.")
     assert lag is not None
@@ -180,18 +180,19 @@ def the_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
         if first is None:
             return answer(
                 "lag_transaction",
-                f"{behind}: an open transaction holds readers with read_committed back.",
+                f"{behind}: an open transaction holds back readers with read_committed.",
             )
-        said = f"{behind}: the transaction of {text_of(first)} is open{since(first, facts.now_ms)}, and readers with read_committed wait for its end."
+        said = f"{behind}: the transaction of {text_of(first)} {open_since(first, facts.now_ms)}. Readers with read_committed wait for its end."
         return answer("lag_transaction", said, **transaction_details(first))
     if row.readable is False:
-        said = f"{behind}, but nothing is left to read: markers of transactions and aborted records take offsets, too."
+        said = f"{behind}, but nothing is left to read: transaction markers and aborted records also have offsets."
         return answer("lag_markers", said)
     if row.committed_ms is not None and facts.now_ms - row.committed_ms > STALLED_MS:
         said = f"{behind}: {name_of(member)} has not committed for {duration(facts.now_ms - row.committed_ms)}."
         return answer("lag_stalled", said)
     return answer(
-        "lag_behind", f"{behind}: {name_of(member)} has not read or not committed them yet."
+        "lag_behind",
+        f"{behind}: {name_of(member)} has not read them yet, or has not committed them.",
     )
 
 
@@ -226,7 +227,7 @@ def the_share_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
         return answer(
             "share_not_begun",
             said,
-            "At its first fetch, the group begins at the end of the log, or where its config share.auto.offset.reset says.",
+            "At its first fetch, the group starts at the end of the log, or at the place that its config share.auto.offset.reset gives.",
         )
     if not lag:
         return answer(

@@ -12,7 +12,7 @@ from typing import Any
 
 from .answers import Answer
 from .facts import RecordFacts, Transaction
-from .words import duration, listed, since, text_of, transaction_details, when
+from .words import duration, listed, open_since, text_of, transaction_details, when
 
 BOTH = ("read_uncommitted", "read_committed")
 COMMITTED_READERS = ("read_committed",)
@@ -26,7 +26,7 @@ PROBLEMS = {
     "NOT_AUTHORIZED": ("not_authorized", "This user may not read topic {topic}."),
     "NO_LEADER": (
         "no_leader",
-        "{name} has no leader, so nobody can read it: none of its replicas that may lead it ({replicas}) is alive.",
+        "{name} has no leader and cannot be read: none of the replicas that may lead it ({replicas}) is alive.",
     ),
     "CORRUPT": (
         "corrupt",
@@ -108,19 +108,19 @@ def above_the_high_watermark(facts: RecordFacts) -> Answer | None:
         f" {facts.high_watermark}."
     )
     if behind:
-        copies = [f"{each.broker} (which ends before {each.log_end})" for each in behind]
+        copies = [f"{each.broker} (whose log ends before offset {each.log_end})" for each in behind]
         said += f" It waits for in-sync replica {listed(copies)}."
     elif not facts.replicas:
-        said += " When the broker last wrote that down, not every in-sync replica had it."
+        said += " When the broker last stored the high watermark, not every in-sync replica had the record."
     elif unknown:
         copies = [str(each.broker) for each in unknown]
         said += (
-            f" It waits for an in-sync replica that does not say how far it is: {listed(copies)}."
+            f" It waits for an in-sync replica that does not report its position: {listed(copies)}."
         )
     else:
-        said += " Every in-sync replica has it; the leader learns of that with their next fetch."
+        said += " Every in-sync replica has it; the leader learns this from their next fetch."
     advice = (
-        "If the replica does not catch up within replica.lag.time.max.ms, it leaves the in-sync set and holds nothing back."
+        "If the replica does not catch up within replica.lag.time.max.ms, it leaves the in-sync set and no longer holds the record back."
         if behind or unknown
         else ""
     )
@@ -150,12 +150,12 @@ def in_a_gap(facts: RecordFacts) -> Answer | None:
     if facts.cleanup_policy is not None and "compact" not in facts.cleanup_policy:
         said = (
             f"The log of {facts.name} has no record at {where}, although cleanup.policy={facts.cleanup_policy} does"
-            " not compact; it may have been compacted under another policy."
+            " not compact; the log may have been compacted under an earlier policy."
         )
         return of_record(facts, "missing", said, BOTH, details)
     said = (
-        f"Compaction has removed {where} of {facts.name}: a later record has the same key, or it was a tombstone"
-        f"{after_delete_retention(facts)}, part of an aborted transaction, or a marker that nothing needs any more."
+        f"Compaction has removed {where} of {facts.name}: a later record has the same key, or the record was a tombstone"
+        f"{after_delete_retention(facts)}, part of an aborted transaction, or a marker that is no longer needed."
     )
     return of_record(
         facts,
@@ -163,7 +163,7 @@ def in_a_gap(facts: RecordFacts) -> Answer | None:
         said,
         BOTH,
         details,
-        "With --key, the later record with that key is looked for.",
+        "With --key, the command looks for the later record with that key.",
     )
 
 
@@ -177,14 +177,14 @@ def a_control_record(facts: RecordFacts) -> Answer | None:
     stored = facts.stored
     if stored is None or stored.control is None:
         return None
-    said = f"Offset {facts.offset} of {facts.name} is no record but a control record, "
+    said = f"Offset {facts.offset} of {facts.name} is not a data record but a control record: "
     if stored.control in ("COMMIT", "ABORT"):
         said += (
             f"the {stored.control} marker of a transaction of producer {stored.producer_id} (epoch"
-            f" {stored.producer_epoch}), written {when(stored.timestamp_ms)}; consumers pass over it."
+            f" {stored.producer_epoch}), written {when(stored.timestamp_ms)}. Consumers skip it."
         )
     else:
-        said += f"{stored.control}; consumers pass over it."
+        said += f"{stored.control}. Consumers skip it."
     return of_record(facts, "control_record", said, BOTH)
 
 
@@ -198,11 +198,11 @@ def aborted(facts: RecordFacts) -> Answer | None:
     where = (
         f"the ABORT marker is at offset {marker.offset}, written {when(marker.timestamp_ms)}"
         if marker.offset >= 0
-        else "the ABORT marker is too far away to be looked for"
+        else "the ABORT marker is too far away to be found"
     )
     said = (
         f"Offset {facts.offset} of {facts.name} belongs to an aborted transaction of producer {stored.producer_id}"
-        f" (epoch {stored.producer_epoch}): {where}. Readers with read_committed pass over it."
+        f" (epoch {stored.producer_epoch}): {where}. Readers with read_committed skip it."
     )
     return of_record(facts, "aborted", said, COMMITTED_READERS)
 
@@ -226,8 +226,8 @@ def above_the_last_stable_offset(facts: RecordFacts) -> Answer | None:
     stable = f"the last stable offset is {facts.last_stable}"
     if own is not None and own is earliest and not own.hanging:
         said = (
-            f"Offset {facts.offset} of {facts.name} belongs to a transaction that is not over: that of {text_of(own)} is"
-            f" open{since(own, facts.now_ms)}. Readers with read_committed wait for its end; {stable}."
+            f"Offset {facts.offset} of {facts.name} belongs to an open transaction. The transaction of"
+            f" {text_of(own)} {open_since(own, facts.now_ms)}. Readers with read_committed wait for its end; {stable}."
         )
         return of_record(
             facts, "open_transaction", said, COMMITTED_READERS, transaction_details(own)
@@ -235,14 +235,14 @@ def above_the_last_stable_offset(facts: RecordFacts) -> Answer | None:
     if earliest is None:
         said = (
             f"Offset {facts.offset} of {facts.name} is above the last stable offset {facts.last_stable}: a transaction"
-            " that began there is open. The broker does not say whose."
+            " that began there is open. The broker does not report whose it is."
         )
         return of_record(facts, "above_last_stable_offset", said, COMMITTED_READERS)
     if earliest.hanging:
         said = (
-            f"Offset {facts.offset} of {facts.name} waits for a transaction that hangs: {text_of(earliest)} began it at"
-            f" offset {earliest.first_offset}, and no coordinator knows of it{last_write(earliest)}. Readers with"
-            f" read_committed never get further; {stable}."
+            f"Offset {facts.offset} of {facts.name} waits for a hanging transaction: {text_of(earliest)} began it at"
+            f" offset {earliest.first_offset}, and no coordinator knows it{last_write(earliest)}. Readers with"
+            f" read_committed cannot read further; {stable}."
         )
         return of_record(
             facts,
@@ -254,7 +254,7 @@ def above_the_last_stable_offset(facts: RecordFacts) -> Answer | None:
         )
     said = (
         f"Offset {facts.offset} of {facts.name} is above the last stable offset {facts.last_stable}: the transaction of"
-        f" {text_of(earliest)} began at offset {earliest.first_offset} and is open{since(earliest, facts.now_ms)}."
+        f" {text_of(earliest)} began at offset {earliest.first_offset} and {open_since(earliest, facts.now_ms)}."
         " Readers with read_committed wait for its end."
     )
     return of_record(
@@ -269,7 +269,7 @@ def above_the_last_stable_offset(facts: RecordFacts) -> Answer | None:
 def last_write(transaction: Transaction) -> str:
     if transaction.last_write_ms is None or transaction.last_write_ms < 0:
         return ""
-    return f"; its last record is of {when(transaction.last_write_ms)}"
+    return f"; its last record was written {when(transaction.last_write_ms)}"
 
 
 def seen(facts: RecordFacts) -> Answer:
@@ -292,7 +292,7 @@ def seen(facts: RecordFacts) -> Answer:
         facts,
         "visible",
         said,
-        advice="A consumer that does not get it is at another offset; `kwire explain --group GROUP` says where.",
+        advice="A consumer that does not get it is at another offset; `kwire explain --group GROUP` shows which.",
     )
 
 

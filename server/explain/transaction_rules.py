@@ -44,15 +44,15 @@ def explain_transaction(facts: TransactionFacts) -> Answer:
     state = facts.state
     if state in ("CompleteCommit", "CompleteAbort"):
         how = "committed" if state == "CompleteCommit" else "aborted"
-        said = f"The last transaction of {name} ({producer}) was {how}; it holds nothing back."
+        said = f"The last transaction of {name} ({producer}) was {how}; it holds no records back."
         return answer("transaction_complete", said)
     if state in ("PrepareCommit", "PrepareAbort"):
-        how = "commit" if state == "PrepareCommit" else "abort"
+        how = "committed" if state == "PrepareCommit" else "aborted"
         left = [f"{topic}-{partition}" for topic, partition in facts.partitions]
-        said = f"The transaction of {name} ({producer}) is to {how}, but {counted(len(left), 'partition')} may lack the marker: {listed(left)}."
+        said = f"The transaction of {name} ({producer}) will be {how}, but {counted(len(left), 'partition')} may lack the marker: {listed(left)}."
         if facts.without_leader:
             lost = [f"{topic}-{partition}" for topic, partition in facts.without_leader]
-            said += f" {listed(lost)} {'has' if len(lost) == 1 else 'have'} no leader to write it."
+            said += f" {listed(lost)} {'has' if len(lost) == 1 else 'have'} no leader that could write it."
         return answer("transaction_ending", said)
     if state in ("Dead", "PrepareEpochFence"):
         what = (
@@ -62,26 +62,24 @@ def explain_transaction(facts: TransactionFacts) -> Answer:
         )
         return answer("transaction_dead", f"The transactional id {name} ({producer}) {what}.")
     if state != "Ongoing":
-        said = (
-            f"The producer of {name} ({producer}) has begun no transaction; it holds nothing back."
-        )
+        said = f"The producer of {name} ({producer}) has not begun a transaction; it holds no records back."
         return answer("transaction_empty", said)
     open_for = facts.now_ms - (facts.start_ms or facts.now_ms)
     held = [
         f"{counted(count, 'offset')} of {topic}-{partition} from {first} on"
         for topic, partition, first, count in facts.holds_back
     ]
-    said = f"The transaction of {name} ({producer}) is open since {when(facts.start_ms)} ({duration(open_for)})"
+    said = f"The transaction of {name} ({producer}) has been open since {when(facts.start_ms)} ({duration(open_for)})"
     timeout = facts.timeout_ms
     overdue = timeout is not None and facts.start_ms is not None and open_for > timeout
     if timeout is not None:
         said += (
-            f"; its timeout of {duration(timeout)} was over {duration(open_for - timeout)} ago"
+            f"; its timeout of {duration(timeout)} expired {duration(open_for - timeout)} ago"
             if overdue
             else f"; its timeout of {duration(timeout)} ends it in {duration(timeout - open_for)}"
         )
     said += (
-        f". Readers with read_committed wait for it: {listed(held)}."
+        f". It holds back readers with read_committed: {listed(held)}."
         if held
         else f". It has {counted(len(facts.partitions), 'partition')}."
         if facts.partitions
@@ -91,6 +89,6 @@ def explain_transaction(facts: TransactionFacts) -> Answer:
         return answer(
             "transaction_overdue",
             said,
-            "The coordinator looks for such transactions every transaction.abort.timed.out.transaction.cleanup.interval.ms.",
+            "The coordinator looks for expired transactions every transaction.abort.timed.out.transaction.cleanup.interval.ms.",
         )
     return answer("transaction_ongoing", said)

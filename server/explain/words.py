@@ -54,18 +54,18 @@ def text_of(transaction: Transaction) -> str:
     return f"{producer}, transactional id {transaction.transactional_id},"
 
 
-def since(transaction: Transaction, now_ms: int) -> str:
-    """Since when a transaction is open, and until when it may be."""
+def open_since(transaction: Transaction, now_ms: int) -> str:
+    """That a transaction is open: since when, and how long it may be."""
     start, timeout = transaction.start_ms, transaction.timeout_ms
     if start is None or start < 0:
         if transaction.last_write_ms is not None and transaction.last_write_ms >= 0:
-            return f"; its last record is of {when(transaction.last_write_ms)}"
-        return ""
-    said = f" since {when(start)} ({duration(now_ms - start)})"
+            return f"is open; its last record was written {when(transaction.last_write_ms)}"
+        return "is open"
+    said = f"has been open since {when(start)} ({duration(now_ms - start)})"
     if timeout is not None:
         left = start + timeout - now_ms
         said += f"; its timeout of {duration(timeout)} " + (
-            f"ends it in {duration(left)}" if left > 0 else f"was over {duration(-left)} ago"
+            f"ends it in {duration(left)}" if left > 0 else f"expired {duration(-left)} ago"
         )
     return said
 
