@@ -54,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--starting-offsets",
         choices=("earliest", "latest"),
         default="earliest",
-        help="where to begin with a new checkpoint (default: %(default)s)",
+        help="where to start with a new checkpoint (default: %(default)s)",
     )
     add_reading(parser, most=1_000_000, go_on="count the rest")
     _add_values(parser)
@@ -98,20 +98,20 @@ def _add_values(parser: ArgumentParser) -> None:
     values.add_argument(
         "--pattern",
         metavar="REGEX",
-        help="values are lines, split by a regular expression with named groups, instead of JSON",
+        help="the values are lines of text instead of JSON, split by this regular expression with named groups",
     )
     values.add_argument(
         "--require",
         metavar="COLUMN[,COLUMN]",
         type=names,
         default=[],
-        help="columns without which a record is malformed, besides those used here and those that are NOT NULL",
+        help="a record without these columns is malformed; columns that other options name and NOT NULL columns are always required",
     )
     values.add_argument(
         "--time-column",
         metavar="COLUMN",
         default="time",
-        help="event time: a timestamp, a string or a whole number (default: %(default)s)",
+        help="column with the event time: a timestamp, a string or a whole number (default: %(default)s)",
     )
     values.add_argument(
         "--record-time",
@@ -122,7 +122,7 @@ def _add_values(parser: ArgumentParser) -> None:
         "--time-unit",
         choices=sorted(TIME_UNITS),
         default="ms",
-        help="unit since 1970 of a time that is a whole number (default: %(default)s)",
+        help="unit of event times that are whole numbers, counted from 1970 (default: %(default)s)",
     )
     values.add_argument(
         "--time-format",
@@ -134,7 +134,7 @@ def _add_values(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=duration_ms,
         default=3_600_000,
-        help="an event time this much later than the record's own timestamp is malformed, so that one wrong clock"
+        help="a record is malformed if its event time is later than its own timestamp by more than this, so that one wrong clock"
         " does not make all others late (default: 1h)",
     )
 
@@ -155,13 +155,13 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=positive_ms,
         default=60_000,
-        help="length of a window, such as 30s, 5m or 1h (default: 1m)",
+        help="length of each window, such as 30s, 5m or 1h (default: 1m)",
     )
     windows.add_argument(
         "--slide",
         metavar="TIME",
         type=positive_ms,
-        help="time from one window's start to the next one's (default: their length)",
+        help="time between the starts of two windows (default: their length)",
     )
     windows.add_argument(
         "--gap",
@@ -175,13 +175,13 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=duration_ms,
         default=600_000,
-        help="how late a record may arrive after newer records and still count (default: 10m)",
+        help="how late a record may arrive, compared with newer records, and still be counted (default: 10m)",
     )
     windows.add_argument(
         "--value-column",
         metavar="COLUMN",
         default="value",
-        help="the number (metrics; default: %(default)s)",
+        help="column with the number (for metrics; default: %(default)s)",
     )
     windows.add_argument(
         "--percentiles",
@@ -207,24 +207,26 @@ def _add_windows(parser: ArgumentParser) -> None:
 def _add_outputs(parser: ArgumentParser) -> None:
     outputs = parser.add_argument_group("outputs")
     outputs.add_argument(
-        "--to-topic", metavar="TOPIC", help="results as JSON, with the group as key; at least once"
+        "--to-topic",
+        metavar="TOPIC",
+        help="write results to this topic, as JSON with the group as key; at least once",
     )
     outputs.add_argument(
         "--to-parquet",
         metavar="DIR",
-        help="results (and for logs all records) as Parquet; exactly once",
+        help="write results, and for logs all records, as Parquet; exactly once",
     )
     outputs.add_argument(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="where malformed records go, with headers that say what is wrong and where they come from; without it the first"
-        " one ends the job",
+        help="topic for malformed records, with headers for their error and origin; without it, the first"
+        " malformed record ends the job",
     )
     outputs.add_argument(
         "--late",
         choices=("count", "dead-letter"),
         default="count",
-        help="records whose window is closed are counted, or also sent to --dead-letter-topic"
+        help="whether records whose window is closed are only counted, or also sent to --dead-letter-topic"
         " (default: %(default)s)",
     )
     outputs.add_argument(

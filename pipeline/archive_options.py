@@ -25,14 +25,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--from-logs",
         metavar="DIR[,DIR]",
-        help="log directories of brokers, or patterns for some, that are read instead of asking brokers",
+        help="read these log directories of brokers instead of asking brokers; patterns are allowed",
     )
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument(
-        "--once", action="store_true", help="end when everything there is now is archived"
+        "--once", action="store_true", help="archive the records that exist now, then end"
     )
     how_long.add_argument(
-        "--compact", action="store_true", help="rewrite small files into larger ones, and end"
+        "--compact", action="store_true", help="merge small files into larger ones, then end"
     )
     parser.add_argument(
         "--interval",
@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="WHERE",
         type=_starting_offsets,
         default="earliest",
-        help='earliest, latest or {"topic":{"0":17}}, for partitions that the archive does not have yet (default: earliest)',
+        help='where to start in partitions that the archive does not have yet: earliest, latest or {"topic":{"0":17}} (default: earliest)',
     )
     add_reading(parser, most=None, go_on="record the gap")
     parser.add_argument(
@@ -70,7 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="MB",
         type=positive,
         default=128,
-        help="--compact: how large a file may become (default: %(default)s)",
+        help="with --compact: maximum size of a file (default: %(default)s)",
     )
     parser.add_argument(
         "--keep-replaced",

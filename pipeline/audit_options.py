@@ -14,8 +14,8 @@ from .tables.options import add_tables, without_iceberg
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of the job."""
     parser.epilog = (
-        "Places that have the same topic are compared. Exit status: 0 nothing is wrong, 1 something is wrong"
-        " or the audit failed."
+        "Places that have the same topic are compared. Exit status: 0 if nothing is wrong, 1 if something is wrong"
+        " or the audit itself failed."
     )
     add_cluster(parser)
     add_topics(parser)
@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="archives",
         action="append",
         default=[],
-        help="an archive that kwire pipeline archive wrote; repeatable",
+        help="an archive written by `kwire pipeline archive`; repeatable",
     )
     parser.add_argument(
         "--log-dir",
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="log_dirs",
         action="append",
         default=[],
-        help="log directories of brokers, each a separate place; repeatable",
+        help="log directories of brokers, each of which is compared with the other places; repeatable",
     )
     parser.add_argument(
         "--map",
@@ -42,46 +42,46 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=key_value,
         action="append",
         default=[],
-        help="TARGET is a replay of SOURCE: same records in the same order; repeatable",
+        help="TARGET is a replay of SOURCE and must have the same records in the same order; repeatable",
     )
     parser.add_argument(
-        "--with-offsets", action="store_true", help="with --map: offsets must be equal too"
+        "--with-offsets", action="store_true", help="with --map: offsets must also be equal"
     )
     parser.add_argument(
         "--ignore",
         choices=("timestamp", "headers"),
         action="append",
         default=[],
-        help="ignore these when records are compared; repeatable",
+        help="ignore this when records are compared; repeatable",
     )
     parser.add_argument(
         "--isolation",
         choices=("read_committed", "read_uncommitted"),
         default="read_committed",
-        help="whether records of aborted and open transactions count (default: %(default)s)",
+        help="whether to include records of aborted and open transactions (default: %(default)s)",
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="a range of offsets that one place has and the other does not is also wrong",
+        help="also report a range of offsets that only one of the compared places has as wrong",
     )
     parser.add_argument(
         "--time-order",
         metavar="SPAN",
         type=_span,
-        help="producers' timestamps that go back by more than this, such as 5m, are also wrong",
+        help="also report timestamps of producers that go back by more than this, such as 5m, as wrong",
     )
     parser.add_argument(
         "--open-after",
         metavar="SPAN",
         type=_span,
-        help="transactions open for longer than this are wrong (default: 15m in topics, never in log directories)",
+        help="report transactions that are open for longer than this as wrong (default: 15m in topics, never in log directories)",
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the report as JSON")
     parser.add_argument(
         "--html", metavar="FILE", type=Path, help="write the report as one HTML file with plots"
     )
-    add_tables(parser, "also audit the archives' tables, those")
+    add_tables(parser, "also audit the archives' tables")
     add_spark(parser)
 
 

@@ -4,8 +4,8 @@
                      └────audit────┘ as tables, too                │
                      └──────────────────────audit──────────────────┘
 
-The demo starts and stops its own kwire. What was produced is known record by record, and is compared at the end with what
-a read_committed consumer reads from the second topic.
+The demo starts and stops its own kwire. It knows every record that was produced, and compares them at the end with what a
+read_committed consumer reads from the second topic.
 """
 
 from __future__ import annotations
@@ -314,10 +314,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; returns 0 if every record came through."""
     parser = ArgumentParser(prog="kwire.pipeline.demo", description=__doc__.split("\n", 1)[0])
     parser.add_argument(
-        "--records", type=int, default=2_000_000, help="how many records (default: %(default)s)"
+        "--records", type=int, default=2_000_000, help="number of records (default: %(default)s)"
     )
     parser.add_argument(
-        "--keep", metavar="DIR", type=Path, help="leave broker data and archive there"
+        "--keep",
+        metavar="DIR",
+        type=Path,
+        help="folder in which to keep the broker's data and the archive",
     )
     options = parser.parse_args(argv)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="kwire-demo-"))

@@ -20,11 +20,11 @@ from .spark_log import SparkLog
 
 #: Job -> its description in `kwire pipeline --help`. A job is a module; its options are another, which needs no Spark.
 JOBS = {
-    "archive": "topics to partitioned Parquet, each record once",
-    "replay": "an archive or segments back to a topic, each record once",
-    "aggregate": "counts, windows and sessions, from topics to topics and Parquet",
-    "audit": "gaps, duplicates, damage and differences in topics, archives and logs",
-    "status": "progress of the jobs: offsets processed, lag, what retention is about to delete",
+    "archive": "copy topics to partitioned Parquet, each record once",
+    "replay": "write an archive or segments back to a topic, each record once",
+    "aggregate": "compute counts, windows and sessions of topics, into topics and Parquet",
+    "audit": "find gaps, duplicates, damage and differences in topics, archives and logs",
+    "status": "show the progress of the jobs: offsets processed, lag, what retention is about to delete",
 }
 
 #: What a job needs that `pip install kwire` does not install.

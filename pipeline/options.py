@@ -112,7 +112,7 @@ def add_reading(parser: ArgumentParser, *, most: int | None, go_on: str) -> None
         metavar="N",
         type=positive,
         default=most,
-        help="the most offsets to read in one batch"
+        help="maximum number of offsets to read in one batch"
         + ("" if most is None else " (default: %(default)s)"),
     )
     parser.add_argument(
@@ -134,7 +134,7 @@ def add_spark(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark's master (default: the one given to spark-submit, else $KWIRE_SPARK_MASTER, else local[*])",
+        help="Spark's master (default: the one given to spark-submit, or else $KWIRE_SPARK_MASTER, or else local[*])",
     )
     parser.add_argument(
         "--conf",
@@ -147,12 +147,12 @@ def add_spark(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--jars",
         metavar="DIR",
-        help="folder with the jars of Spark's kafka connector (default: $KWIRE_SPARK_JARS, else fetched from Maven Central)",
+        help="folder with the jars of Spark's Kafka connector (default: $KWIRE_SPARK_JARS; if not set, Spark fetches them from Maven Central)",
     )
     parser.add_argument(
         "--spark-log",
         metavar="FILE",
-        help="where Spark's and Java's own messages go; - for standard error (default: a file that is kept if the job fails)",
+        help="file for the log of Spark and Java; - for standard error (default: a file that is kept if the job fails)",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
 

@@ -17,7 +17,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the options for the source, its range, the target and the speed."""
     add_cluster(parser)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--archive", metavar="DIR", help="what `kwire pipeline archive` wrote")
+    source.add_argument(
+        "--archive", metavar="DIR", help="an archive written by `kwire pipeline archive`"
+    )
     source.add_argument(
         "--segments",
         metavar="DIR[,DIR]",
@@ -29,31 +31,31 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TOPIC|SOURCE=TARGET",
         action="append",
         required=True,
-        help="topic to write to, or one for each source, separated by commas or repeated; it must exist",
+        help="topic to write to, or one for each source topic, separated by commas or repeated; the topics must exist",
     )
     parser.add_argument(
         "--into-source",
         action="store_true",
-        help="allow writing to the topic that the records come from, which then has them twice",
+        help="allow writing to the topic that the records come from, which then contains them twice",
     )
     parser.add_argument(
         "--keep-partitions",
         action="store_true",
-        help="write each record to the partition it was in (default: chosen by its key, as producers do)",
+        help="write each record to the partition it was in (default: choose the partition by key, as producers do)",
     )
     parser.add_argument(
         "--from-offset",
         metavar="JSON",
         type=offsets,
         default={},
-        help='first offset, such as {"orders": {"0": 1200}}; other partitions begin at their first offset',
+        help='first offset, such as {"orders": {"0": 1200}}; other partitions start at their first offset',
     )
     parser.add_argument(
         "--to-offset",
         metavar="JSON",
         type=offsets,
         default={},
-        help="offset after the last one, in the same form",
+        help="offset after the last one to replay, in the same form",
     )
     parser.add_argument(
         "--from-time",
@@ -71,12 +73,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--rate",
         metavar="N",
         type=positive(float),
-        help="the most records per second, for all partitions together",
+        help="maximum number of records per second, for all partitions together",
     )
     parser.add_argument(
         "--name",
         metavar="NAME",
-        help="name of this replay; a replay with a known name continues where it was, so replaying once more to"
+        help="name of this replay; a replay with a known name continues where it stopped, so replaying once more to"
         " the same topic needs another name (default: derived from the options)",
     )
     parser.add_argument(
@@ -84,7 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         type=positive(int),
         default=20_000,
-        help="about the most records in a transaction (default: %(default)s)",
+        help="approximate maximum number of records in a transaction (default: %(default)s)",
     )
     parser.add_argument(
         "--patience",
@@ -93,7 +95,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=120.0,
         help="how long to try without success before giving up (default: %(default)s)",
     )
-    add_tables(parser, "read the archive's tables instead of its manifests, those", several=False)
+    add_tables(parser, "instead of the archive's manifests, read its table", several=False)
     add_spark(parser)
 
 

@@ -11,7 +11,7 @@ from .options import add_cluster
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of the job."""
-    parser.epilog = "Exit status: 0 all is well, 1 something that a job needs is deleted or about to be. Needs no Spark."
+    parser.epilog = "Exit status: 0 if all is well, 1 if records that a job needs are deleted or soon will be. Does not need Spark."
     add_cluster(parser)
     parser.add_argument(
         "--checkpoint-dir",
@@ -20,14 +20,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=Path,
         action="append",
         required=True,
-        help="a query's checkpoint, or a folder with several; repeatable",
+        help="the checkpoint of a query, or a folder with several checkpoints; repeatable",
     )
     parser.add_argument(
         "--warn-within",
         metavar="SPAN",
         type=duration_ms,
         default=duration_ms("1h"),
-        help="warn where less time than this is left (default: 1h)",
+        help="warn about partitions whose next records will be deleted within this time (default: 1h)",
     )
     parser.add_argument(
         "--json",

@@ -364,7 +364,7 @@ class HadoopStorage(Storage):
 
     def _waits(self, holder: str) -> None:
         print(
-            f"kwire pipeline: {holder} held {self.root} at last; waiting for up to {LEASE_S:.0f} s to see whether it still runs",
+            f"kwire pipeline: {holder} was the last to hold {self.root}; waiting for up to {LEASE_S:.0f} s to see whether it still runs",
             file=sys.stderr,
             flush=True,
         )

@@ -18,14 +18,17 @@ COMMANDS = {
     "groups": ("groups", "list, describe, reset and delete consumer groups and share groups"),
     "explain": (
         "explain",
-        "explain why a record is invisible, or what a group or transaction waits for",
+        "explain why a record is invisible, or what a group or transaction is waiting for",
     ),
     "top": ("top", "show live figures of brokers, topics, groups, requests and connections"),
     "configs": (
         "configs",
         "describe and change configs of topics, brokers, groups and client metrics",
     ),
-    "transactions": ("transactions", "list, describe and abort transactions, find hanging ones"),
+    "transactions": (
+        "transactions",
+        "list, describe and abort transactions, and find hanging ones",
+    ),
     "reassign": ("reassign", "move partitions to other brokers"),
     "acls": ("acls", "list, add and remove access control lists"),
     "quotas": ("quotas", "list and change the quotas of users, clients and addresses"),
@@ -36,7 +39,7 @@ COMMANDS = {
     ),
     "compare": (
         "compare",
-        "send recorded requests to two brokers, and show how the replies differ",
+        "send recorded requests to two brokers and show how their replies differ",
     ),
     "dump-log": ("dump_log", "print the batches and records of segments and indexes"),
     "cluster": (
@@ -45,7 +48,10 @@ COMMANDS = {
     ),
     "zookeeper": ("zookeeper", "serve the embedded store to ZooKeeper's clients, for tests"),
     "pipeline": ("pipeline", "archive, replay, aggregate and audit topics with Spark"),
-    "completion": ("completion", "print a script that completes kwire's words in a shell"),
+    "completion": (
+        "completion",
+        "print a script that completes kwire's commands and options in a shell",
+    ),
     "coordination": ("coordination", "export or import cluster metadata"),
 }
 

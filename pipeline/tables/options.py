@@ -33,7 +33,7 @@ def add_tables(parser: ArgumentParser, what: str, *, several: bool = True) -> No
     parser.add_argument(
         "--catalog",
         metavar="NAME",
-        help="Iceberg's catalog, as pyiceberg's configuration names it (default: an SQLite file in the archive)",
+        help="name of Iceberg's catalog in pyiceberg's configuration (default: an SQLite file in the archive)",
     )
     parser.add_argument(
         "--catalog-property",
@@ -42,12 +42,12 @@ def add_tables(parser: ArgumentParser, what: str, *, several: bool = True) -> No
         type=key_value,
         action="append",
         default=[],
-        help="setting of Iceberg's catalog, such as uri=http://localhost:8181; repeatable",
+        help="setting of the Iceberg catalog, such as uri=http://localhost:8181; repeatable",
     )
     parser.add_argument(
         "--namespace",
         default="kwire",
-        help="namespace of Iceberg's tables, whose names are those of the topics (default: %(default)s)",
+        help="namespace of the Iceberg tables, which are named like their topics (default: %(default)s)",
     )
 
 
@@ -65,13 +65,13 @@ def add_values(parser: ArgumentParser) -> None:
         metavar="[TOPIC=]SCHEMA|@FILE",
         action="append",
         default=[],
-        help="--table: also tables of the values' columns (DDL, JSON Schema or Avro), and of those that do not fit; repeatable",
+        help="with --table: also make a table with columns for the fields of the values (DDL, JSON Schema or Avro), and one of the values that do not fit; repeatable",
     )
     parser.add_argument(
         "--value-framing",
         choices=("none", "confluent"),
         default="none",
-        help="--value-schema: whether values begin with the number of a schema (default: %(default)s)",
+        help="with --value-schema: whether values begin with the id of a schema (default: %(default)s)",
     )
 
 

@@ -52,17 +52,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_bootstrap(parser)
     add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verb = verbs.add_parser("list", help="ACLs, all of them or those of some resources")
-    _add_resources(verb, "any, match (what applies to the resource), literal or prefixed", "any")
-    _add_principal(verb, "--principal", "only those of this principal, such as User:alice")
+    verb = verbs.add_parser("list", help="list all ACLs, or those of some resources")
+    _add_resources(
+        verb,
+        "any (default), match (all ACLs that apply to the resource), literal or prefixed",
+        "any",
+    )
+    _add_principal(
+        verb, "--principal", "only ACLs of this principal, such as User:alice; repeatable"
+    )
     verb = verbs.add_parser("add", help="add ACLs")
     _add_resources(verb, "literal (default) or prefixed", "literal")
     _add_entries(verb, "(default: all operations)")
-    verb = verbs.add_parser(
-        "remove", help="remove the ACLs that match; at least one resource is named"
-    )
+    verb = verbs.add_parser("remove", help="remove the ACLs that match; give at least one resource")
     _add_resources(verb, "literal (default), prefixed, match or any", "literal")
-    _add_entries(verb, "(default: whatever the operation)")
+    _add_entries(verb, "(default: any operation)")
     verb.add_argument("--force", action="store_true", help="remove without asking")
 
 
@@ -74,7 +78,7 @@ def _add_resources(parser: ArgumentParser, types: str, default: str) -> None:
             metavar="NAME",
             action="append",
             default=[],
-            help=f"a {what}; '*' means every one; repeatable",
+            help=f"a {what}; '*' means all of them; repeatable",
         )
     parser.add_argument("--cluster", action="store_true", help="the cluster itself")
     parser.add_argument(
@@ -122,7 +126,7 @@ def _add_entries(parser: ArgumentParser, operations: str) -> None:
     parser.add_argument(
         "--idempotent",
         action="store_true",
-        help="with --producer, permit idempotence to producers of Kafka before 2.8",
+        help="with --producer: also allow idempotence for clients older than Kafka 2.8",
     )
 
 
@@ -149,7 +153,7 @@ def member_of(members: Iterable[MemberT], text: str, option: str) -> MemberT:
     member = known.get(text.replace("_", "").lower())
     if member is None:
         words = ", ".join(word_of(each) for each in known.values())
-        raise UsageError(f"{option} {text}: none of {words}")
+        raise UsageError(f"{option} {text} is not one of {words}")
     return member
 
 
@@ -192,7 +196,7 @@ def role(
 ) -> dict[tuple[ResourceType, str], list[AclOperation]]:
     """The operations granted by --producer and --consumer. Errors: UsageError."""
     if options.operation:
-        raise UsageError("--operation: --producer and --consumer say which operations are meant")
+        raise UsageError("--operation: --producer and --consumer already choose the operations")
     if not options.topic:
         raise UsageError("--producer and --consumer need --topic")
     if options.consumer and not options.group:
@@ -210,9 +214,7 @@ def role(
         wanted[ResourceType.GROUP] = [AclOperation.READ]
     for kind, name in named:
         if kind not in wanted:
-            raise UsageError(
-                f"{word_of(kind)} {name}: --producer and --consumer have no use for it"
-            )
+            raise UsageError(f"{word_of(kind)} {name}: --producer and --consumer do not use it")
     result = {each: list(dict.fromkeys(wanted[each[0]])) for each in named}
     if options.idempotent and options.producer:
         result[ResourceType.CLUSTER, CLUSTER_NAME] = [AclOperation.IDEMPOTENT_WRITE]
@@ -393,7 +395,7 @@ def agreed(options: Namespace, found: list[AclBinding]) -> bool:
     answer = sys.stdin.readline()
     if not answer:
         raise CommandError(
-            "there was no answer, so nothing is removed; --force removes without asking"
+            "there was no answer, so nothing was removed; --force removes without asking"
         )
     return answer.strip().lower() in ("y", "yes")
 
@@ -418,7 +420,7 @@ def remove_acls(brokers: Brokers, options: Namespace) -> int:
     if not options.force:
         found = [binding for each in wanted for binding in described(brokers, each)]
         if found and not agreed(options, found):
-            print("kwire: nothing is removed", file=sys.stderr)
+            print("kwire: nothing was removed", file=sys.stderr)
             return 0
     least = max(least_version(each.resource_type) for each in wanted)
     response = brokers.ask(request, min_version=least)

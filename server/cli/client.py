@@ -56,7 +56,7 @@ def add_bootstrap(parser: ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="file of client properties, for passwords above all; repeatable",
+        help="file with client properties, in particular passwords; repeatable",
     )
 
 
@@ -65,7 +65,7 @@ def arguments_of(options: Namespace) -> dict[str, Any]:
     if "arguments" not in options:
         properties, idle = read_properties(options.command_config, options.properties)
         if idle:
-            print(f"kwire: no effect here: {', '.join(idle)}", file=sys.stderr)
+            print(f"kwire: without effect here: {', '.join(idle)}", file=sys.stderr)
         options.arguments = client_arguments(properties)
         if options.bootstrap is None:
             named = options.arguments.get("bootstrap_servers") or os.environ.get("KWIRE_BOOTSTRAP")
@@ -89,7 +89,7 @@ def tell_idle(arguments: Mapping[str, Any], used: Iterable[str]) -> None:
         if not name.startswith(("sasl_", "ssl_"))
     ]
     if idle:
-        print(f"kwire: no effect here: {', '.join(sorted(idle))}", file=sys.stderr)
+        print(f"kwire: without effect here: {', '.join(sorted(idle))}", file=sys.stderr)
 
 
 def bootstrap_address(text: str) -> str:
@@ -104,7 +104,7 @@ def bootstrap_address(text: str) -> str:
 def whole_number(text: str) -> int:
     """Parse a number, 0 or more. Errors: ArgumentTypeError."""
     if not re.fullmatch("[0-9]+", text):
-        raise ArgumentTypeError(f"{text!r} is not a number, 0 or more")
+        raise ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return int(text)
 
 

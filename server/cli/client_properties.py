@@ -131,13 +131,13 @@ def whole(key: str, value: str) -> int:
 
 def read_protocol(key: str, value: str, result: dict[str, Any]) -> None:
     if value.upper() not in PROTOCOLS:
-        raise UsageError(f"{key}={value}: none of {', '.join(PROTOCOLS)}")
+        raise UsageError(f"{key}={value} is not one of {', '.join(PROTOCOLS)}")
     result["security_protocol"] = value.upper()
 
 
 def read_mechanism(key: str, value: str, result: dict[str, Any]) -> None:
     if value not in MECHANISMS:
-        raise UsageError(f"{key}={value}: none of {', '.join(MECHANISMS)}")
+        raise UsageError(f"{key}={value} is not one of {', '.join(MECHANISMS)}")
     result["sasl_mechanism"] = value
 
 
@@ -157,7 +157,7 @@ def read_jaas(key: str, value: str, result: dict[str, Any]) -> None:
                 result.setdefault("sasl_kerberos_service_name", service)
         else:
             raise UsageError(
-                f"{key}: {module.class_name} is none of PlainLoginModule, ScramLoginModule, Krb5LoginModule"
+                f"{key}: {module.class_name} is not one of PlainLoginModule, ScramLoginModule, Krb5LoginModule"
             )
     except JaasError as error:
         raise UsageError(f"{key}: {error}") from None
@@ -205,7 +205,7 @@ def read_host_name_check(key: str, value: str, result: dict[str, Any]) -> None:
 def read_acks(key: str, value: str, result: dict[str, Any]) -> None:
     acks = "all" if value == "-1" else value
     if acks not in ("0", "1", "all"):
-        raise UsageError(f"{key}={value}: none of 0, 1, all")
+        raise UsageError(f"{key}={value} is not one of 0, 1, all")
     result["acks"] = acks
 
 

@@ -39,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="?",
         choices=("run", "describe", "health"),
         default="run",
-        help="run (default): several brokers on this machine; describe: the brokers of a cluster; health: what is"
+        help="run (default): run several brokers on this machine; describe: show the brokers of a cluster; health: show what is"
         " wrong with a cluster (exit status 1 if anything is)",
     )
     add_bootstrap(parser)
@@ -61,33 +61,37 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--data-dir",
         metavar="DIR",
         default=DEFAULT_DATA_DIR,
-        help=f"holds the store and a folder for each broker, broker-0 and so on (default ./{DEFAULT_DATA_DIR})",
+        help=f"directory with the store and a folder for each broker, broker-0 and so on (default ./{DEFAULT_DATA_DIR})",
     )
     add(
         "--zookeeper",
         metavar="HOSTS",
-        help="host:port,.../chroot of a ZooKeeper ensemble; without it this command serves its own store",
+        help="ZooKeeper ensemble, as host:port,.../chroot; without it, this command serves its own store",
     )
     add(
         "--zookeeper-listen",
         metavar="HOST:PORT",
         default=DEFAULT_ZOOKEEPER_LISTEN,
-        help="address of its own store, which speaks ZooKeeper's protocol "
+        help="address of the command's own store, which speaks ZooKeeper's protocol "
         f"(default {DEFAULT_ZOOKEEPER_LISTEN})",
     )
-    add("--config", metavar="FILE", help="an Apache Kafka server.properties for all of them")
+    add(
+        "--config",
+        metavar="FILE",
+        help="an Apache Kafka configuration file (server.properties) for all brokers",
+    )
     add(
         "--log-format",
         choices=("text", "json"),
         default="text",
-        help="form of the logs on standard error (default text)",
+        help="format of the logs on standard error (default text)",
     )
     add(
         "--log-level",
         type=str.upper,
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
         default="INFO",
-        help="(default INFO)",
+        help="lowest level to log (default INFO)",
     )
     add(
         "-o",
@@ -96,7 +100,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="any other config of Apache Kafka, for all of them; repeatable",
+        help="any other setting of Apache Kafka, for all brokers; repeatable",
     )
 
 

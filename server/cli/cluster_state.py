@@ -119,7 +119,7 @@ def findings(brokers: Brokers) -> list[Finding]:
         Finding(problem, names)
         for problem, names in (
             ("brokers that do not answer", silent),
-            ("no controller", [] if brokers.controller >= 0 else ["nobody is elected"]),
+            ("no controller", [] if brokers.controller >= 0 else ["none is elected"]),
             ("partitions without a leader", leaderless),
             (f"partitions below {MIN_ISR}", below),
             ("under-replicated partitions", thin),

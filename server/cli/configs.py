@@ -65,10 +65,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_bootstrap(parser)
     add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verb = verbs.add_parser("describe", help="configs that are set, or with --all every one")
+    verb = verbs.add_parser(
+        "describe", help="show the configs that are set, or with --all every config"
+    )
     _add_entity(verb)
-    verb.add_argument("-a", "--all", action="store_true", help="defaults too")
-    verb.add_argument("keys", metavar="KEY", nargs="*", help="only these, defaults too")
+    verb.add_argument("-a", "--all", action="store_true", help="also show defaults")
+    verb.add_argument(
+        "keys", metavar="KEY", nargs="*", help="show only these configs, including defaults"
+    )
     verb = verbs.add_parser("alter", help="set configs")
     _add_entity(verb)
     verb.add_argument("pairs", metavar="KEY=VALUE", type=key_value, nargs="*")
@@ -89,20 +93,22 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="take from a list; repeatable",
     )
     verb.add_argument(
-        "--add-config", metavar="K=V,K=[V,V]", help="as in kafka-configs.sh: set several"
+        "--add-config", metavar="K=V,K=[V,V]", help="set several configs, as in kafka-configs.sh"
     )
     verb.add_argument(
-        "--delete-config", metavar="K,K", help="as in kafka-configs.sh: reset several"
+        "--delete-config", metavar="K,K", help="reset several configs, as in kafka-configs.sh"
     )
     _add_dry_run(verb)
-    verb = verbs.add_parser("delete", help="remove configs, so that their defaults count")
+    verb = verbs.add_parser("delete", help="remove configs, so that their defaults apply")
     _add_entity(verb)
     verb.add_argument("keys", metavar="KEY", nargs="+")
     _add_dry_run(verb)
 
 
 def _add_dry_run(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only have the broker check it")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="let the broker check the change without making it"
+    )
 
 
 def _add_entity(parser: ArgumentParser) -> None:
@@ -110,12 +116,16 @@ def _add_entity(parser: ArgumentParser) -> None:
     for option, (_, help_text) in KINDS.items():
         entity.add_argument(f"--{option.replace('_', '-')}", metavar="NAME", help=help_text)
     entity.add_argument(
-        "--broker-default", action="store_true", help="what holds for every broker of the cluster"
+        "--broker-default", action="store_true", help="the defaults for all brokers of the cluster"
     )
     parser.add_argument("--entity-type", metavar="TYPE", help=", ".join(ENTITY_TYPES))
-    parser.add_argument("--entity-name", metavar="NAME", help="with --entity-type")
     parser.add_argument(
-        "--entity-default", action="store_true", help="with --entity-type brokers: --broker-default"
+        "--entity-name", metavar="NAME", help="name of the entity; with --entity-type"
+    )
+    parser.add_argument(
+        "--entity-default",
+        action="store_true",
+        help="with --entity-type brokers: the same as --broker-default",
     )
 
 
@@ -132,7 +142,7 @@ def entity(options: Namespace) -> tuple[int, str]:
         if kind in ELSEWHERE:
             raise UsageError(f"--entity-type {kind}: see {ELSEWHERE[kind]}")
         if kind not in ENTITY_TYPES:
-            raise UsageError(f"--entity-type {kind}: none of {', '.join(ENTITY_TYPES)}")
+            raise UsageError(f"--entity-type {kind} is not one of {', '.join(ENTITY_TYPES)}")
         if options.entity_default and kind == "brokers":
             return BROKER, ""
         if options.entity_name is None:
@@ -144,7 +154,7 @@ def entity(options: Namespace) -> tuple[int, str]:
         name = getattr(options, option)
         if name is not None:
             return number, name
-    raise UsageError("nothing is named: --topic, --broker, --broker-default, --group, ...")
+    raise UsageError("give a resource: --topic, --broker, --broker-default, --group, ...")
 
 
 def broker_for(resource: tuple[int, str]) -> int | None:
@@ -176,8 +186,8 @@ def check_row(row: Any, resource: tuple[int, str]) -> None:
     if kind in (GROUP, CLIENT_METRICS) and str(message).startswith(unknown):
         things = "groups" if kind == GROUP else "client metrics"
         message = (
-            f"brokers with ZooKeeper have no configs of {things}; those with the embedded store have,"
-            " and Apache Kafka 4"
+            f"brokers with ZooKeeper have no configs of {things}; brokers with the embedded store have them,"
+            " and so has Apache Kafka 4"
         )
     check(row.error_code, message, text_of(resource))
 
@@ -261,7 +271,7 @@ def check_set(brokers: Brokers, resource: tuple[int, str], keys: Sequence[str]) 
     there = {each.name for each in row.configs if SOURCES.get(each.config_source) == own}
     idle = [key for key in keys if key not in there]
     if idle:
-        raise CommandError(f"{text_of(resource)}: not set there: {', '.join(idle)}")
+        raise CommandError(f"{text_of(resource)}: these are not set: {', '.join(idle)}")
 
 
 def change(brokers: Brokers, options: Namespace, changes: list[tuple[str, int, Any]]) -> int:

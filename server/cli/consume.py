@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-g",
         "--group",
-        help="consume as a member of this group and commit (default: every partition, no group)",
+        help="consume as a member of this group, and commit offsets (default: read every partition, without a group)",
     )
     parser.add_argument(
         "-p",
@@ -75,21 +75,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--from-beginning",
         action="store_true",
         default=None,
-        help="begin with the oldest record (with a group: where it has no offset yet); so does -e",
+        help="start at the oldest record (with a group: in partitions for which it has no offset yet); -e does the same",
     )
     parser.add_argument(
         "-o",
         "--offset",
         metavar="WHERE",
         type=position,
-        help="begin in each partition at: beginning (default with -e), end (default without), an offset, -N (the last N), or a time as"
+        help="where to start in each partition: beginning (default with -e), end (default without -e), an offset, -N (the last N records), or a time as"
         " @2025-01-31T12:00:00, @-15m or @MILLISECONDS",
     )
     parser.add_argument(
         "--until",
         metavar="WHERE",
         type=position,
-        help="stop before this place, given in the same way",
+        help="stop before this place, given as for --offset",
     )
     parser.add_argument(
         "-n",
@@ -127,12 +127,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--base64",
         action="store_true",
-        help="in JSON, give all bytes as base64, not only what is no text",
+        help="in JSON, encode all bytes as base64, not only those that are not text",
     )
     parser.add_argument(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),
-        help="whether records of open and aborted transactions are shown (default read_uncommitted)",
+        help="whether to show records of open and aborted transactions (default read_uncommitted)",
     )
 
 
@@ -210,7 +210,7 @@ def take_properties(options: Namespace) -> None:
         options.from_beginning = reset == "earliest"
     level = options.isolation_level or arguments.get("isolation_level", "read_uncommitted")
     if level not in ISOLATION:
-        raise UsageError(f"isolation.level={level}: none of {', '.join(ISOLATION)}")
+        raise UsageError(f"isolation.level={level} is not one of {', '.join(ISOLATION)}")
     options.isolation_level = level
 
 

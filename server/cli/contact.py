@@ -149,12 +149,12 @@ def reason(error: Exception) -> str:
 def no_answer(error: Exception, protocol: str) -> str:
     """The reason that a broker does not answer its first request."""
     if is_of_tls(error):
-        return f"TLS: {reason(error)}; it may want a client certificate: -X ssl.certificate.location=FILE"
+        return f"TLS: {reason(error)}; it may require a client certificate: -X ssl.certificate.location=FILE"
     if isinstance(error, TimeoutError):
         return reason(error)
     if protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
         wanted = protocol.replace("PLAINTEXT", "SSL")
-        return f"{reason(error)}; it may want TLS: -X security.protocol={wanted}"
+        return f"{reason(error)}; it may require TLS: -X security.protocol={wanted}"
     return reason(error)
 
 

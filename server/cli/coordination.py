@@ -29,8 +29,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The verbs of `kwire coordination` and their options."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, summary, file in (
-        ("export", "write all metadata as lines of JSON", "where to (default: standard output)"),
-        ("import", "read what export wrote", "where from (default: standard input)"),
+        (
+            "export",
+            "write all metadata as JSON lines",
+            "file to write to (default: standard output)",
+        ),
+        (
+            "import",
+            "read metadata that export has written",
+            "file to read from (default: standard input)",
+        ),
     ):
         command = verbs.add_parser(
             verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
@@ -42,20 +50,20 @@ def add_arguments(parser: ArgumentParser) -> None:
             help=f"data directory of the embedded store (default ./{DEFAULT_DATA_DIR}); its broker must be stopped",
         )
         where.add_argument(
-            "--zookeeper", metavar="HOSTS", help="host:port,.../chroot of a ZooKeeper ensemble"
+            "--zookeeper", metavar="HOSTS", help="ZooKeeper ensemble, as host:port,.../chroot"
         )
         add_broker_settings(command, "for its store, and for the login and TLS at ZooKeeper")
         if verb == "import":
             where.add_argument(
                 "--in-place",
                 action="store_true",
-                help="with --from-kraft: write the store into DIR, which kwire serves from now on; DIR must be a copy,"
-                " since a broker of Apache Kafka must not use it again",
+                help="with --from-kraft: write the store into DIR, which kwire then serves; DIR must be a copy,"
+                " because Apache Kafka must not use it again",
             )
             command.add_argument(
                 "--from-kraft",
                 metavar="DIR",
-                help="read the metadata of a KRaft cluster instead of an export: DIR is the log directory (or a copy"
+                help="import the metadata of a KRaft cluster instead of an export: DIR is the log directory (or a copy"
                 " of it) of a stopped broker or controller of Apache Kafka 3.9 or 4.x; it is not changed",
             )
             command.add_argument(
@@ -151,8 +159,8 @@ def refuse_original(options: Namespace) -> None:
         return
     if Path(options.data_dir).resolve() == Path(source).resolve():
         raise NoStore(
-            f"{source} would be changed: with --in-place it is, if it is a copy that no broker of Apache Kafka uses"
-            " again"
+            f"{source} would be changed: if it is a copy, which Apache Kafka will not use"
+            " again, give --in-place"
         )
 
 

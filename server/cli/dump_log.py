@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         nargs="*",
         help="segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots, checkpoints, snapshots of"
-        " a KRaft cluster's metadata (.checkpoint); of a directory, all such files",
+        " a KRaft cluster's metadata (.checkpoint); for a directory, all such files in it",
     )
     parser.add_argument(
         "--files",
@@ -47,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="topic",
         action="store_const",
         const="__transaction_state",
-        help="read records as those of __transaction_state (default: likewise)",
+        help="read records as those of __transaction_state (default: derived in the same way)",
     )
     decoders.add_argument(
         "--cluster-metadata-decoder",
@@ -55,10 +55,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="topic",
         action="store_const",
         const=CLUSTER_METADATA_TOPIC,
-        help="read records as those of __cluster_metadata (default: likewise)",
+        help="read records as those of __cluster_metadata (default: derived in the same way)",
     )
     decoders.add_argument(
-        "--raw", action="store_true", help="show the bytes of internal topics, too"
+        "--raw",
+        action="store_true",
+        help="show the bytes of records in internal topics, without decoding them",
     )
 
 

@@ -29,22 +29,26 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="*",
         help="a record, or the name of a group or transactional id",
     )
-    parser.add_argument("-g", "--group", help="a consumer group: what it waits for, where it lags")
     parser.add_argument(
-        "--transactional-id", metavar="ID", help="a transactional id: what it holds back"
+        "-g", "--group", help="a consumer group: what it is waiting for, and where it lags"
+    )
+    parser.add_argument(
+        "--transactional-id",
+        metavar="ID",
+        help="a transactional id: which records it is holding back",
     )
     parser.add_argument(
         "-k",
         "--key",
         metavar="TEXT",
-        help="key of the record, to find out which later record it was compacted away for",
+        help="key of the record, to find the later record that made compaction remove it",
     )
     parser.add_argument(
         "--log-dir",
         metavar="DIR",
         action="append",
         default=[],
-        help="read the files of a stopped broker instead of asking one; repeatable",
+        help="read the files of a stopped broker instead of asking a running one; repeatable",
     )
     parser.add_argument(
         "--output",
@@ -77,14 +81,14 @@ def check(options: Namespace) -> None:
         )
     if not words and options.group is None and options.transactional_id is None:
         raise UsageError(
-            "explain: nothing is named: TOPIC PARTITION OFFSET, a name, --group or --transactional-id"
+            "explain: give TOPIC PARTITION OFFSET, a name, --group or --transactional-id"
         )
     if len(words) == 3:
         for word, what in zip(words[1:], ("PARTITION", "OFFSET"), strict=True):
             if not (word.isascii() and word.isdigit()):
-                raise UsageError(f"{what} {word!r} is not a number, 0 or more")
+                raise UsageError(f"{what} {word!r} is not a number of 0 or more")
     elif options.key is not None:
-        raise UsageError("--key: only a record has one; give TOPIC PARTITION OFFSET")
+        raise UsageError("--key applies only to records; give TOPIC PARTITION OFFSET")
 
 
 def now_ms() -> int:

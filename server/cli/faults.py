@@ -23,19 +23,19 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         nargs="?",
         help="YAML or JSON: a rule, or a list of rules, with the arguments of kwire.testing's `fault` and `disk_fault`; "
-        "- for standard input. Without it, the rules in force are listed",
+        "- for standard input. Without FILE, the command lists the rules in force",
     )
     parser.add_argument(
         "--control",
         metavar="URL",
-        help=f"address of the control port (default: the variable {URL})",
+        help=f"address of the control port (default: the environment variable {URL})",
     )
     parser.add_argument(
         "--control-file",
         metavar="FILE",
-        help=f"the file of `kwire serve --control-file`, with address and token; otherwise the token is in {TOKEN}",
+        help=f"file written by `kwire serve --control-file`, with address and token; without it, the token is taken from {TOKEN}",
     )
-    parser.add_argument("--clear", action="store_true", help="first remove the rules in force")
+    parser.add_argument("--clear", action="store_true", help="remove the rules in force first")
     add_output(parser)
 
 
@@ -72,7 +72,7 @@ def place(options: Namespace) -> tuple[str, str]:
             ) from None
     if not url:
         raise CommandError(
-            f"where is the control port? Name it by --control, --control-file or {URL}"
+            f"give the address of the control port with --control, --control-file or {URL}"
         )
     return url if "://" in url else f"http://{url}", token
 

@@ -58,10 +58,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_bootstrap(parser)
     add_output(parser)
     parser.add_argument(
-        "--timeout-ms", metavar="MS", help="taken for Apache Kafka's tool, without effect"
+        "--timeout-ms",
+        metavar="MS",
+        help="accepted for compatibility with Apache Kafka's tool; no effect",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verb = verbs.add_parser("list", help="groups and their states")
+    verb = verbs.add_parser("list", help="list groups and their states")
     verb.add_argument(
         "--state",
         nargs="?",
@@ -76,12 +78,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TYPES",
         help="only groups of these types: classic, consumer, share",
     )
-    verb = verbs.add_parser("describe", help="members, offsets and lag")
+    verb = verbs.add_parser("describe", help="show members, offsets and lag")
     _add_groups(verb)
     what = verb.add_mutually_exclusive_group()
-    what.add_argument("--members", action="store_true", help="a row for each member instead")
-    what.add_argument("--state", action="store_true", help="a row for each group instead")
-    what.add_argument("--offsets", action="store_true", help="a row for each partition (default)")
+    what.add_argument("--members", action="store_true", help="show a row for each member")
+    what.add_argument("--state", action="store_true", help="show a row for each group")
+    what.add_argument(
+        "--offsets", action="store_true", help="show a row for each partition (default)"
+    )
     verb = verbs.add_parser(
         "reset", aliases=["reset-offsets"], help="set the offsets of a group without members"
     )
@@ -126,7 +130,7 @@ def _add_reset(verb: ArgumentParser) -> None:
         "--to",
         metavar="WHERE",
         type=target,
-        help="earliest, latest, current, an offset, or a time as 2025-01-31T12:00:00",
+        help="earliest, latest, current, an offset, or a time such as 2025-01-31T12:00:00",
     )
     for word in ("earliest", "latest", "current"):
         to.add_argument(
@@ -139,25 +143,29 @@ def _add_reset(verb: ArgumentParser) -> None:
         dest="to",
         type=shift_target,
         metavar="N",
-        help="N offsets on, or with -N back",
+        help="move forward by N offsets, or back if N is negative",
     )
     to.add_argument(
         "--by-duration",
         dest="to",
         type=duration_target,
         metavar="DURATION",
-        help="to the records written this long ago: PT1H30M or 90m",
+        help="move to the records written this long ago: PT1H30M or 90m",
     )
     to.add_argument(
         "--from-file",
         metavar="FILE",
-        help="lines of topic,partition,offset, as --export prints them",
+        help="file with lines of topic,partition,offset, as printed by --export",
     )
-    verb.add_argument("--dry-run", action="store_true", help="only show what would be set")
     verb.add_argument(
-        "--export", action="store_true", help="print as topic,partition,offset, and set nothing"
+        "--dry-run", action="store_true", help="show the new offsets without setting them"
     )
-    verb.add_argument("--execute", action="store_true", help="set them (the default)")
+    verb.add_argument(
+        "--export",
+        action="store_true",
+        help="print the new offsets as topic,partition,offset without setting them",
+    )
+    verb.add_argument("--execute", action="store_true", help="set the new offsets (default)")
 
 
 def run(options: Namespace) -> int:
@@ -432,6 +440,8 @@ def delete_offsets(brokers: Brokers, options: Namespace) -> int:
     group = options.group
     offsets = offsets_of(brokers, group)
     if not offsets.by_partition and any(numbers is not None for _, numbers in options.topic):
-        raise UsageError(f"{group} is a share group, whose offsets are forgotten for whole topics")
+        raise UsageError(
+            f"{group} is a share group; its offsets can only be deleted for whole topics"
+        )
     errors = offsets.forget(chosen(brokers, options.topic, ()))
     return max([refused(name, error) for name, error in errors.items()], default=0)

@@ -51,7 +51,7 @@ REJOIN = (
 ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 SAID = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members use neither the range nor the roundrobin assignor,"
-    " or are no consumers",
+    " or are not consumers",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the broker allows (group.max.size)",
     ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is not within what the broker allows",
     ErrorCode.FENCED_INSTANCE_ID: "another member has joined with the same group.instance.id",

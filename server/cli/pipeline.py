@@ -11,9 +11,7 @@ from importlib import import_module
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add nothing: everything after `pipeline` belongs to the jobs' own parser."""
-    parser.epilog = (
-        "kwire pipeline --help lists the jobs, kwire pipeline JOB --help the options of one."
-    )
+    parser.epilog = "kwire pipeline --help lists the jobs; kwire pipeline JOB --help lists the options of a job."
 
 
 def run(_: Namespace) -> int:

@@ -45,16 +45,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--format",
         choices=("value", "json"),
         default="value",
-        help="what a line is: a value (default), or a JSON object as `kwire consume -f json` prints it",
+        help="what each line contains: a value (default), or a JSON object as printed by `kwire consume -f json`",
     )
     parser.add_argument(
         "-K",
         "--key-separator",
         metavar="TEXT",
         type=lambda text: text.replace(r"\t", "\t"),
-        help=r"separates key and value in a line; \t is a tab",
+        help=r"text between key and value in each line; \t is a tab",
     )
-    parser.add_argument("-k", "--key", metavar="TEXT", help="key of every record without a key")
+    parser.add_argument("-k", "--key", metavar="TEXT", help="key for records without a key")
     parser.add_argument(
         "-H",
         "--header",
@@ -62,10 +62,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=key_value,
         action="append",
         default=[],
-        help="header of every record; repeatable",
+        help="header for every record; repeatable",
     )
     parser.add_argument(
-        "-Z", "--null", action="store_true", help="send an empty value as null, a tombstone"
+        "-Z", "--null", action="store_true", help="send an empty value as null (a tombstone)"
     )
     parser.add_argument(
         "--property",
@@ -132,7 +132,7 @@ def take_properties(options: Namespace) -> None:
     marker = properties.pop("null.marker", None)
     if properties:
         known = "parse.key, key.separator, null.marker"
-        raise UsageError(f"--property {', '.join(properties)}: none of {known}")
+        raise UsageError(f"--property {', '.join(properties)}: not one of {known}")
     if parse_key and options.key_separator is None:
         options.key_separator = separator
     options.null_marker = None if marker is None else marker.encode()
@@ -169,7 +169,7 @@ def sender_settings(options: Namespace) -> dict[str, Any]:
         settings["codec"] = Codec[compression.upper()]
     except KeyError:
         known = ", ".join(each.config_name for each in Codec)
-        raise UsageError(f"compression.type={compression}: none of {known}") from None
+        raise UsageError(f"compression.type={compression} is not one of {known}") from None
     if options.acks is None:
         options.acks = arguments.get("acks", "all")
     settings["acks"] = -1 if options.acks == "all" else int(options.acks)

@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_bootstrap(parser)
     add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verb = verbs.add_parser("list", help="quotas, all of them or those of an entity")
+    verb = verbs.add_parser("list", help="list all quotas, or those of an entity")
     _add_entity(verb)
     verb = verbs.add_parser("set", help="set quotas of a user, a client id, both, or an address")
     _add_entity(verb)
@@ -73,7 +73,7 @@ def _add_entity(parser: ArgumentParser) -> None:
         one.add_argument(
             f"--{flag}-default",
             action="store_true",
-            help=f"the quotas of each {kind} without quotas of its own",
+            help=f"the default quotas, for each {kind} without its own",
         )
 
 
@@ -81,7 +81,7 @@ def quota(text: str) -> tuple[str, float]:
     """Parse `KEY=NUMBER`. Errors: ArgumentTypeError."""
     key, value = key_value(text)
     if key not in UNITS:
-        raise ArgumentTypeError(f"{key!r} is none of {', '.join(UNITS)}")
+        raise ArgumentTypeError(f"{key!r} is not one of {', '.join(UNITS)}")
     try:
         return key, float(value)
     except ValueError:

@@ -416,13 +416,13 @@ class Reader:
         position = self.positions[tp]
         first = self.offsets_at([tp], EARLIEST).get(tp, 0)
         if position < first:
-            said = f"offsets {position} to {first - 1} are deleted; going on at {first}"
+            said = f"offsets {position} to {first - 1} were deleted; continuing at {first}"
             self.positions[tp] = first
         else:
             end = self.offsets_at([tp], LATEST).get(tp, first)
             if end >= position:  # the new leader, a former follower, has caught up
                 return
-            said = f"offset {position} is after the end; going on at {end}"
+            said = f"offset {position} is beyond the end; continuing at {end}"
             self.positions[tp] = end
         print(f"kwire: {topic}-{number}: {said}", file=sys.stderr)
 

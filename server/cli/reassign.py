@@ -62,7 +62,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     verb = verbs.add_parser("generate", help="print a plan that spreads topics over brokers")
     verb.add_argument("topics", metavar="TOPIC", nargs="*")
     verb.add_argument(
-        "--topics-to-move-json-file", metavar="FILE", help="the topics, as for Apache Kafka's tool"
+        "--topics-to-move-json-file",
+        metavar="FILE",
+        help="file with the topics, as for Apache Kafka's tool",
     )
     verb.add_argument(
         "--brokers",
@@ -73,42 +75,54 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="brokers to use (default: all)",
     )
     verb.add_argument(
-        "-r", "--replicas", type=whole_number, metavar="N", help="(default: as many as there are)"
+        "-r",
+        "--replicas",
+        type=whole_number,
+        metavar="N",
+        help="number of replicas (default: unchanged)",
     )
     verb = verbs.add_parser(
         "execute", help="start the moves of a plan, and print the previous assignment"
     )
     _add_plan(verb)
     verb.add_argument(
-        "--throttle", type=whole_number, metavar="BYTES", help="most bytes a second for each broker"
+        "--throttle",
+        type=whole_number,
+        metavar="BYTES",
+        help="maximum bytes per second for each broker",
     )
     verb.add_argument(
         "--replica-alter-log-dirs-throttle",
         dest="log_dirs_throttle",
         type=whole_number,
         metavar="BYTES",
-        help="most bytes a second that a broker copies between its log directories",
+        help="maximum bytes per second that each broker copies between its log directories",
     )
     verb.add_argument(
-        "--additional", action="store_true", help="begin even if other partitions are being moved"
+        "--additional", action="store_true", help="start even if other partitions are being moved"
     )
     verb = verbs.add_parser(
-        "verify", help="how far a plan is (exit status 1 until it is done); ends its throttles"
+        "verify",
+        help="show the progress of a plan (exit status 1 until it is complete), and remove its throttles when it is",
     )
     _add_plan(verb)
     verb.add_argument("--preserve-throttles", action="store_true", help="leave throttles in place")
-    verb = verbs.add_parser("cancel", help="go back to where partitions were")
+    verb = verbs.add_parser(
+        "cancel", help="cancel moves, so that partitions return to their previous brokers"
+    )
     _add_plan(verb)
-    verb.add_argument("--all", action="store_true", help="everything that is being moved")
+    verb.add_argument("--all", action="store_true", help="cancel all moves in progress")
     verb.add_argument("--preserve-throttles", action="store_true", help="leave throttles in place")
-    verbs.add_parser("list", help="partitions that are being moved")
+    verbs.add_parser("list", help="list the partitions that are being moved")
 
 
 def _add_plan(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "plan", metavar="PLAN", nargs="?", help="file of the plan, - for standard input"
+        "plan", metavar="PLAN", nargs="?", help="file with the plan; - for standard input"
     )
-    parser.add_argument("--reassignment-json-file", dest="plan_file", metavar="FILE", help="PLAN")
+    parser.add_argument(
+        "--reassignment-json-file", dest="plan_file", metavar="FILE", help="the same as PLAN"
+    )
 
 
 def broker_ids(text: str) -> list[int]:
@@ -155,7 +169,7 @@ def parse_plan(text: str) -> Plan:
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("partitions"), list):
-        raise ValueError('no plan: {"version": 1, "partitions": [...]} is expected')
+        raise ValueError('not a plan: {"version": 1, "partitions": [...]} is expected')
     plan: Plan = {}
     for number, row in enumerate(data["partitions"], 1):
         try:
@@ -166,7 +180,7 @@ def parse_plan(text: str) -> Plan:
                 f"partition {number} of the list: topic, partition and replicas are expected"
             ) from None
         if tp in plan:
-            raise ValueError(f"{tp[0]}-{tp[1]} is there twice")
+            raise ValueError(f"{tp[0]}-{tp[1]} is named twice")
         if not plan_row or len(set(plan_row)) < len(plan_row):
             raise ValueError(
                 f"{tp[0]}-{tp[1]}: replicas {plan_row} are empty, or name a broker twice"
@@ -193,7 +207,7 @@ def parse_log_dirs(text: str) -> LogDirs:
             if path == ANY:
                 continue
             if not path.startswith("/"):
-                raise ValueError(f"{tp[0]}-{tp[1]}: {path!r} is no absolute path")
+                raise ValueError(f"{tp[0]}-{tp[1]}: {path!r} is not an absolute path")
             found.setdefault(broker, {})[tp] = path
     return found
 
@@ -376,7 +390,7 @@ def execute(brokers: Brokers, options: Namespace) -> int:
         rates = {LOG_DIRS_RATE: str(options.log_dirs_throttle)}
         set_configs(brokers, {(BROKER, str(each)): rates for each in sorted(log_dirs)})
     print(plan_json(before, directories_of(brokers, log_dirs, before)))
-    print("kwire: the line above is the plan that leads back", file=sys.stderr)
+    print("kwire: the line above is a plan that restores the previous replicas", file=sys.stderr)
     # First, so that added replicas are created in their target directories.
     code = refused(
         (tp, row)

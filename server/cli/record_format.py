@@ -114,7 +114,7 @@ def compiled(form: str) -> Form:
             texts.append(b"")
         else:
             known = " ".join("%" + each for each in (*FIELDS, "%"))
-            raise FormatError(f"%{field} is none of {known}")
+            raise FormatError(f"%{field} is not one of {known}")
     if fields == ["s"]:
         before, after = texts
         return Form(
@@ -131,7 +131,7 @@ def escaped(escape: str) -> bytes:
         return bytes([int(escape[1:], 16)])
     if escape in ESCAPES:
         return ESCAPES[escape]
-    raise FormatError(f"\\{escape} is none of \\n \\r \\t \\\\ \\0 \\xNN")
+    raise FormatError(f"\\{escape} is not one of \\n \\r \\t \\\\ \\0 \\xNN")
 
 
 def kafka_formatter(properties: dict[str, str]) -> Form:
@@ -149,7 +149,7 @@ def kafka_formatter(properties: dict[str, str]) -> Form:
     }
     for name in properties:
         if name not in known:
-            raise FormatError(f"{name} is none of {', '.join(known)}")
+            raise FormatError(f"{name} is not one of {', '.join(known)}")
     chosen = known | properties
     null = chosen["null.literal"].encode()
     between = chosen["headers.separator"].encode()
@@ -251,7 +251,7 @@ def from_json(line: bytes) -> JsonRecord:
         raise FormatError("not a JSON object")
     for name in entry:
         if name not in NAMES and name not in IGNORED:
-            raise FormatError(f"{name!r} is none of {', '.join(NAMES)}")
+            raise FormatError(f"{name!r} is not one of {', '.join(NAMES)}")
     headers = entry.get("headers") or []
     if not isinstance(headers, list) or not all(isinstance(each, dict) for each in headers):
         raise FormatError('headers: not a list of {"key": ..., "value": ...}')

@@ -51,7 +51,7 @@ RETRIABLE = (
 )
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 SAID = {
-    ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than the topic takes (max.message.bytes)",
+    ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than the topic allows (max.message.bytes)",
     ErrorCode.RECORD_LIST_TOO_LARGE: "a record is larger than a segment (segment.bytes)",
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas)",
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "too few replicas are in sync (min.insync.replicas)",

@@ -44,7 +44,7 @@ ALONE = {
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of `kwire serve`."""
     add = parser.add_argument
-    add("--config", metavar="FILE", help="an Apache Kafka server.properties")
+    add("--config", metavar="FILE", help="an Apache Kafka configuration file (server.properties)")
     add(
         "--data-dir",
         metavar="DIR",
@@ -59,63 +59,63 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--advertise",
         metavar="HOST:PORT",
-        help="address given to clients, if it is translated on the way (containers, tunnels)",
+        help="address given to clients, if their connections are redirected (containers, tunnels)",
     )
     add(
         "--zookeeper",
         metavar="HOSTS",
-        help="host:port,.../chroot of a ZooKeeper ensemble; without it, or with '', the embedded store is used",
+        help="ZooKeeper ensemble, as host:port,.../chroot; without it, or with '', the broker uses its embedded store",
     )
-    add("--node-id", metavar="N", help="number of this broker (broker.id)")
+    add("--node-id", metavar="N", help="id of this broker (broker.id)")
     add(
         "--workers",
         metavar="N",
         type=int,
-        help="run N brokers, for as many cores: each has the next id and the next ports, and a folder of its own below "
-        "the data directory; they share a store, which is served unless --zookeeper names one",
+        help="run N brokers, which use up to N cores. Ids and ports count up from the given ones; each broker has its own folder in "
+        "the data directory. They share a metadata store, which this command serves unless --zookeeper is given",
     )
     add(
         "--http",
         metavar="HOST:PORT",
-        help="serve metrics and health by HTTP; :PORT for every interface (default: nothing is served)",
+        help="serve metrics and health checks over HTTP; :PORT for every interface (default: nothing is served)",
     )
     add(
         "--console",
         action="store_true",
-        help=f"serve the console, pages for a browser (pip install 'kwire[console]'); at {CONSOLE_ADDRESS} unless --http says otherwise",
+        help=f"serve the console, pages for a browser (pip install 'kwire[console]'), at {CONSOLE_ADDRESS} or the address given with --http",
     )
     add(
         "--console-write",
         action="store_true",
-        help="let the console change things for users who enter the token that the broker logs at its start",
+        help="allow changes in the console, to users who enter the token that the broker logs when it starts",
     )
     add(
         "--control",
         metavar="HOST:PORT",
-        help="for tests: serve an HTTP port that commands this broker's time and failures; port 0 for any free one. "
-        "Data are temporary unless --data-dir or --config says where they are, and are not forced to the disk",
+        help="for tests: serve an HTTP port that controls this broker's time and failures; port 0 uses a free one. "
+        "Data is temporary unless --data-dir or --config gives a directory, and is not flushed to disk",
     )
     add(
         "--control-file",
         metavar="FILE",
-        help="write the address of the control port and its token to this file, which only this user can read; "
-        "without it they are in the log. The variable KWIRE_CONTROL_TOKEN chooses the token",
+        help="write the address and token of the control port to this file, which only this user can read; "
+        "without it, they are logged. The environment variable KWIRE_CONTROL_TOKEN sets the token",
     )
     add(
         "--log-file",
         metavar="FILE",
-        help="append the log to this file (default: standard error); SIGHUP opens it again",
+        help="append the log to this file (default: standard error); SIGHUP reopens it",
     )
     add(
         "--log-format",
         choices=("text", "json"),
-        help="form of the log (default text)",
+        help="format of the log (default text)",
     )
     add(
         "--log-level",
         type=str.upper,
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="(default INFO); DEBUG has a line for each request",
+        help="lowest level to log (default INFO); DEBUG logs each request",
     )
     add(
         "-o",
@@ -124,7 +124,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="any other config of Apache Kafka; repeatable",
+        help="any other setting of Apache Kafka; repeatable",
     )
 
 
@@ -257,7 +257,7 @@ def option_properties(options: Namespace) -> dict[str, str]:
             protocol = before.upper()
             if protocol not in SECURITY_PROTOCOLS:
                 raise ConfigError(
-                    f"--listen {options.listen}: {before} is none of {', '.join(SECURITY_PROTOCOLS)}"
+                    f"--listen {options.listen}: {before} is not one of {', '.join(SECURITY_PROTOCOLS)}"
                 )
             properties["security.inter.broker.protocol"] = protocol
         host, port = parse_host_port(address, "--listen")

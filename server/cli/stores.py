@@ -32,7 +32,7 @@ def add_broker_settings(parser: ArgumentParser, said: str) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="one of its settings, such as zookeeper.ssl.client.enable=true; repeatable",
+        help="a setting of the broker, such as zookeeper.ssl.client.enable=true; repeatable",
     )
 
 

@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "place",
         metavar="HOST:PORT",
         nargs="*",
-        help="where brokers serve metrics, their --http; name all brokers for the whole cluster"
+        help="where brokers serve metrics (their --http); name all brokers to see the whole cluster"
         f" (default {DEFAULT_PLACE})",
     )
     parser.add_argument(
@@ -53,16 +53,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=seconds,
         default=2.0,
         metavar="SECONDS",
-        help="time between two looks, over which rates are measured (default 2)",
+        help="time between two updates, over which rates are measured (default 2)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="look twice, print what happened in between, and end"
+        "--once", action="store_true", help="measure for one interval, print the result, and exit"
     )
     parser.add_argument(
         "--output",
         choices=("table", "json"),
         default="table",
-        help="table (default), or a JSON object per look; json implies no redrawing",
+        help="table (default), or one JSON object per update; with json, the screen is not redrawn",
     )
 
 
@@ -73,7 +73,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 3600:
-        raise ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
     return value
 
 
@@ -83,7 +83,7 @@ def run(options: Namespace) -> int:
     for place in places:
         host, _, port = place.rpartition(":")
         if not host or not port.isdecimal():
-            options.parser.error(f"{place!r} is no HOST:PORT, such as {DEFAULT_PLACE}")
+            options.parser.error(f"{place!r} is not HOST:PORT, such as {DEFAULT_PLACE}")
     live = not options.once and options.output == "table" and sys.stdout.isatty()
     if live:
         sys.stdout.write(ENTER)

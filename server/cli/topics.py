@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verb = verbs.add_parser("list", help="names of all topics")
-    verb.add_argument("--all", action="store_true", help="internal topics too")
+    verb.add_argument("--all", action="store_true", help="also show internal topics")
     verb = verbs.add_parser("describe", help="partitions, replicas and configs")
     verb.add_argument(
         "topics", metavar="TOPIC", nargs="*", help="(default: all except internal ones)"
@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--under-replicated",
         "--under-replicated-partitions",
         action="store_true",
-        help="only partitions whose replicas are not all in sync, internal topics too",
+        help="show only partitions whose replicas are not all in sync, including those of internal topics",
     )
     verb = verbs.add_parser("create", help="create topics")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
@@ -74,9 +74,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     _add_configs(verb)
     verb.add_argument(
-        "--if-not-exists", action="store_true", help="leave topics alone that are there already"
+        "--if-not-exists", action="store_true", help="ignore topics that already exist"
     )
-    verb = verbs.add_parser("alter", help="change configs or add partitions")
+    verb = verbs.add_parser("alter", help="change configs, or add partitions")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
     verb.add_argument("-p", "--partitions", type=int, help="new total number of partitions")
     _add_configs(verb)

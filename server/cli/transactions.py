@@ -36,46 +36,52 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_bootstrap(parser)
     add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verb = verbs.add_parser("list", help="transactional ids and their states")
+    verb = verbs.add_parser("list", help="list transactional ids and their states")
     verb.add_argument(
         "--state",
         action="append",
         default=[],
-        help="only in this state, such as Ongoing; repeatable",
+        help="only transactional ids in this state, such as Ongoing; repeatable",
     )
     verb.add_argument(
         "--duration-filter",
         metavar="MS",
         type=whole_number,
-        help="only transactions that are open for longer",
+        help="only transactions that have been open for longer than this",
     )
     verb = verbs.add_parser(
-        "describe", help="one transactional id, and the records that it holds back"
+        "describe", help="describe a transactional id and the records that it is holding back"
     )
     verb.add_argument("ids", metavar="ID", nargs="*")
     verb.add_argument("--transactional-id", metavar="ID", dest="named")
-    verb = verbs.add_parser("describe-producers", help="the producers of a partition")
+    verb = verbs.add_parser("describe-producers", help="describe the producers of a partition")
     _add_partition(verb)
     verb = verbs.add_parser("abort", help="end a hanging transaction of a partition")
     _add_partition(verb)
     verb.add_argument(
-        "--start-offset", metavar="N", type=whole_number, help="where the transaction begins"
+        "--start-offset",
+        metavar="N",
+        type=whole_number,
+        help="offset at which the transaction starts",
     )
     verb.add_argument(
-        "--producer-id", metavar="N", type=whole_number, help="instead: whose transaction it is"
+        "--producer-id",
+        metavar="N",
+        type=whole_number,
+        help="instead of --start-offset: id of the transaction's producer",
     )
-    verb = verbs.add_parser(
-        "find-hanging", help="transactions that are unknown to every coordinator"
-    )
+    verb = verbs.add_parser("find-hanging", help="find transactions that no coordinator knows")
     verb.add_argument("--topic", help="(default: every topic)")
     verb.add_argument("--partition", type=whole_number, metavar="N", help="(default: all)")
-    verb.add_argument("--broker-id", type=whole_number, metavar="N", help="only where it leads")
+    verb.add_argument(
+        "--broker-id", type=whole_number, metavar="N", help="only partitions that this broker leads"
+    )
     verb.add_argument(
         "--max-transaction-timeout",
         type=whole_number,
         metavar="MINUTES",
         default=MAX_TIMEOUT_MIN,
-        help=f"only those without a record for this long (default {MAX_TIMEOUT_MIN})",
+        help=f"only transactions without a new record for this long (default {MAX_TIMEOUT_MIN})",
     )
 
 
@@ -246,7 +252,7 @@ def abort(brokers: Brokers, options: Namespace) -> int:
 def find_hanging(brokers: Brokers, options: Namespace) -> int:
     """Print open transactions of partitions that no coordinator knows."""
     if options.partition is not None and options.topic is None:
-        raise UsageError("--partition: of which topic? give --topic")
+        raise UsageError("--partition needs --topic")
     request = (
         MetadataRequest(topics=None) if options.topic is None else metadata_of([options.topic])
     )

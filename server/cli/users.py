@@ -56,11 +56,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     where.add_argument(
         "--zookeeper",
         metavar="HOSTS",
-        help="instead of asking a broker, use host:port,.../chroot of a ZooKeeper ensemble",
+        help="instead of asking a broker, use this ZooKeeper ensemble, as host:port,.../chroot",
     )
     add_broker_settings(parser, "for the login and TLS at ZooKeeper")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verbs.add_parser("list", help="users who can log in with SCRAM")
+    verbs.add_parser("list", help="list users who can log in with SCRAM")
     verb = verbs.add_parser("add", help="set the password of a user, adding the user if needed")
     verb.add_argument("user", metavar="USER", type=user_name)
     add_mechanism(verb)
@@ -69,12 +69,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         type=iterations,
         default=ITERATIONS,
-        help=f"rounds of hashing that a login costs the client, 4096 to 16384 (default {ITERATIONS})",
+        help=f"number of hash iterations that each login costs the client, 4096 to 16384 (default {ITERATIONS})",
     )
     verb.add_argument(
         "--password-file",
         metavar="FILE",
-        help="file whose first line is the password, - for standard input (default: ask for it)",
+        help="file whose first line is the password; - for standard input (default: ask for it)",
     )
     verb = verbs.add_parser("delete", help="delete the credentials of a user")
     verb.add_argument("user", metavar="USER", type=user_name)
@@ -87,7 +87,7 @@ def add_mechanism(parser: ArgumentParser) -> None:
         "--mechanism",
         choices=MECHANISMS,
         action="append",
-        help="which credential; repeatable (default: both)",
+        help="mechanism of the credential; repeatable (default: both)",
     )
 
 
@@ -112,7 +112,7 @@ def iterations(text: str) -> int:
 def run(options: Namespace) -> int:
     """Run the verb."""
     if (options.config or options.overrides) and options.zookeeper is None:
-        print("kwire: --config and -o go with --zookeeper", file=sys.stderr)
+        print("kwire: --config and -o need --zookeeper", file=sys.stderr)
         return 2
     if options.verb == "add":
         try:

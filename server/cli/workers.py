@@ -128,8 +128,8 @@ def check_ports(properties: Mapping[str, str], count: int) -> None:
                 port = int(moved(part.strip(), number).rpartition(":")[2])
                 if port and port in taken:
                     raise ConfigError(
-                        f"--workers {count}: each worker counts the ports up, and {port} would be that of"
-                        f" {taken[port]} and of {part.strip()}; choose ports that are {count} or more apart"
+                        f"--workers {count}: the ports of the workers count up, and {port} would belong to both"
+                        f" {taken[port]} and {part.strip()}; choose ports that are {count} or more apart"
                     )
                 taken[port] = part.strip()
 

@@ -40,14 +40,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--data-dir",
         metavar="DIR",
         default=DEFAULT_DATA_DIR,
-        help=f"where the nodes are stored (default ./{DEFAULT_DATA_DIR})",
+        help=f"directory in which nodes are stored (default ./{DEFAULT_DATA_DIR})",
     )
     add(
         "--tick-ms",
         metavar="MS",
         type=int,
         default=2000,
-        help="session timeouts are between 2 and 20 ticks (default 2000)",
+        help="length of a tick; session timeouts are between 2 and 20 ticks (default 2000)",
     )
     add(
         "--words",
@@ -59,14 +59,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--log-format",
         choices=("text", "json"),
         default="text",
-        help="form of the log on standard error (default text)",
+        help="format of the log on standard error (default text)",
     )
     add(
         "--log-level",
         type=str.upper,
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
         default="INFO",
-        help="(default INFO)",
+        help="lowest level to log (default INFO)",
     )
 
 
@@ -141,7 +141,7 @@ async def open_server(data_dir: Path, settings: Settings) -> ZooKeeperServer:
     path = data_dir / EMBEDDED_STORE
     server = await ZooKeeperServer.open(path, SystemClock(), settings)
     logger.info(
-        "Nodes in %s, %d sessions may come back", path.absolute(), len(server.machine.sessions)
+        "Nodes in %s; %d sessions may resume", path.absolute(), len(server.machine.sessions)
     )
     return server
 

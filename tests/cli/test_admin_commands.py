@@ -169,7 +169,7 @@ def test_configs_are_described_altered_and_deleted(kafka: Any, run: Callable[...
     run("configs", "delete", "--topic", "t", "retention.ms")
     assert described("--topic", "t", "retention.ms")["retention.ms"] == ("604800000", "default")
     said = run("configs", "delete", "--topic", "t", "cleanup.policy", "retention.ms", "x", code=1)
-    assert said == "kwire: topic t: not set there: retention.ms, x\n"
+    assert said == "kwire: topic t: these are not set: retention.ms, x\n"
     assert "cleanup.policy" in described("--topic", "t")
     assert len(described("--topic", "t", "--all")) > 20
     run("configs", "alter", "--broker-default", "log.cleaner.threads=2")
@@ -177,14 +177,14 @@ def test_configs_are_described_altered_and_deleted(kafka: Any, run: Callable[...
     words = ("--entity-type", "brokers", "--entity-default", "--delete-config")
     run("configs", "--alter", *words, "log.cleaner.threads")
     said = run("configs", "--alter", *words, "log.cleaner.threads", code=1)
-    assert said == "kwire: all brokers: not set there: log.cleaner.threads\n"
+    assert said == "kwire: all brokers: these are not set: log.cleaner.threads\n"
     run("configs", "--alter", "--entity-type", "topics", "--entity-name", "t",
         "--add-config", "cleanup.policy=[compact,delete],retention.ms=7")  # fmt: skip
     assert described("--topic", "t")["retention.ms"] == ("7", "topic")
     assert "no config nonsense" in run("configs", "describe", "--topic", "t", "nonsense", code=1)
     assert "Unknown topic config" in run("configs", "alter", "--topic", "t", "nonsense=1", code=1)
     assert "kwire users" in run("configs", "describe", "--entity-type", "users", code=2)
-    assert "nothing is named" in run("configs", "describe", code=2)
+    assert "give a resource" in run("configs", "describe", code=2)
     assert "nothing to change" in run("configs", "alter", "--topic", "t", code=2)
     run("configs", "describe", "--topic", "nosuch", code=1)
 

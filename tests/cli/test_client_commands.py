@@ -88,8 +88,8 @@ def test_header_or_config_may_hold_an_equals_sign_in_its_value() -> None:
     [
         (key_value, "a", "'a' is not KEY=VALUE"),
         (key_value, "=a", "not KEY=VALUE"),
-        (whole_number, "-1", "not a number, 0 or more"),
-        (whole_number, "x", "not a number, 0 or more"),
+        (whole_number, "-1", "not a number of 0 or more"),
+        (whole_number, "x", "not a number of 0 or more"),
         (bootstrap_address, "", "not HOST:PORT"),
         (bootstrap_address, "host:abc", "not HOST:PORT"),
         (bootstrap_address, "host:0", "not HOST:PORT"),
@@ -180,7 +180,7 @@ def test_what_was_written_before_a_bad_line_is_told(broker: KwireBroker) -> None
         broker, "produce", "half", "-f", "json", text='{"value": "a"}\n{"vlue": 1}\n', code=1
     )
     assert said.startswith(
-        "kwire: 1 record was written before this:\nkwire: line 2: 'vlue' is none of "
+        "kwire: 1 record was written before this:\nkwire: line 2: 'vlue' is not one of "
     )
 
 
@@ -220,7 +220,7 @@ def test_changed_config_holds_without_a_restart(broker: KwireBroker) -> None:
     kwire(broker, "topics", "create", "small")
     kwire(broker, "produce", "small", text="x" * 5000 + "\n")
     kwire(broker, "topics", "alter", "small", "-c", "max.message.bytes=1000")
-    assert "larger than the topic takes" in kwire(
+    assert "larger than the topic allows" in kwire(
         broker, "produce", "small", text="x" * 5000 + "\n", code=1
     )
     kwire(broker, "topics", "alter", "small", "--reset", "max.message.bytes")
@@ -280,7 +280,7 @@ def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
         remove = ("acls", "remove", "--topic", "t")
         assert "--force removes without asking" in kwire(broker, *remove, code=1)
         kept = kwire(broker, *remove, text="n\n")
-        assert "Remove these ACLs? (y/n)" in kept and "nothing is removed" in kept
+        assert "Remove these ACLs? (y/n)" in kept and "nothing was removed" in kept
         assert kwire(broker, "acls", "list").count("Topic") == 2
         assert len(kwire(broker, *remove, "--operation", "Read", "--force").splitlines()) == 2
         kwire(broker, *remove, text="y\n")

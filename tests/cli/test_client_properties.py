@@ -94,15 +94,15 @@ def test_address_of_an_option_wins_over_a_property_and_that_over_the_environment
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol=TLS: none of PLAINTEXT, SSL"),
-        ({**LOGIN, "sasl.mechanism": "MD5"}, "sasl.mechanism=MD5: none of PLAIN"),
+        ({"security.protocol": "TLS"}, "security.protocol=TLS is not one of PLAINTEXT, SSL"),
+        ({**LOGIN, "sasl.mechanism": "MD5"}, "sasl.mechanism=MD5 is not one of PLAIN"),
         ({**LOGIN, "security.protocol": "SSL"}, "has no login"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a"},
             "a login by PLAIN needs sasl.jaas.config, or sasl.username and sasl.password",
         ),
-        ({"acks": "2"}, "acks=2: none of 0, 1, all"),
+        ({"acks": "2"}, "acks=2 is not one of 0, 1, all"),
         ({"auto.offset.reset": "none"}, "auto.offset.reset=none: neither earliest nor latest"),
         ({"request.timeout.ms": "soon"}, "request.timeout.ms=soon: not a whole number"),
         ({"sasl.jaas.config": "Plain required secret"}, "sasl.jaas.config: "),

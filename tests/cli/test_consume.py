@@ -331,4 +331,4 @@ def test_records_deleted_before_they_are_read_are_told(
     assert main(["consume", "--bootstrap", kafka.bootstrap_servers, "t", "-g", "g", "-e"]) == 0
     printed = capfdbinary.readouterr()
     assert printed.out == b"c\n"
-    assert printed.err == b"kwire: t-0: offsets 1 to 1 are deleted; going on at 2\n"
+    assert printed.err == b"kwire: t-0: offsets 1 to 1 were deleted; continuing at 2\n"

@@ -104,8 +104,8 @@ def test_login_that_is_accepted_is_complete() -> None:
 @pytest.mark.parametrize(
     ("responses", "arguments", "said"),
     [
-        ([], {}, "closed by the broker; it may want TLS: -X security.protocol=SSL"),
-        ([], LOGIN, "closed by the broker; it may want TLS: -X security.protocol=SASL_SSL"),
+        ([], {}, "closed by the broker; it may require TLS: -X security.protocol=SSL"),
+        ([], LOGIN, "closed by the broker; it may require TLS: -X security.protocol=SASL_SSL"),
         ([API_VERSIONS], {}, "the broker requires a login: -X security.protocol=SASL_PLAINTEXT"),
         (
             [API_VERSIONS, SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])],

@@ -49,7 +49,7 @@ def test_store_gets_the_metadata_and_the_original_stays(
     said = capsys.readouterr().err
     assert "metadata up to offset 52 (snapshot of 37): 3 topics, 4 partitions, 3 ACLs" in said
     assert said.count("left out: ") == 3
-    assert "note: ACLs count only if there is an authorizer" in said
+    assert "note: ACLs take effect only with an authorizer" in said
     assert names(original) == before
     nodes = exported(copy, capsys)
     assert nodes["/cluster/id"] == '{"version":"1","id":"MkU3OEVBNTcwNTJENDM2Qg"}'
@@ -110,7 +110,7 @@ def test_directory_of_another_cluster_does_not_get_the_metadata(
     other.mkdir()
     (other / "meta.properties").write_text("version=1\nnode.id=0\ncluster.id=another\n")
     assert imported("--from-kraft", original, "--data-dir", other) == 1
-    assert "is of cluster another" in capsys.readouterr().err
+    assert "belongs to cluster another" in capsys.readouterr().err
     assert names(other) == {"meta.properties"}
 
 

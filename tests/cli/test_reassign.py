@@ -22,7 +22,7 @@ def test_plan_of_kafkas_tool_is_read() -> None:
     ("text", "said"),
     [
         ("{", "not JSON"),
-        ("[]", "no plan"),
+        ("[]", "not a plan"),
         ('{"partitions": []}', "names no partition"),
         ('{"partitions": [{"topic": "t"}]}', "partition 1 of the list"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "are empty"),
@@ -48,7 +48,7 @@ def test_log_directories_of_a_plan_are_read() -> None:
         ('["/a"]', "one for each replica"),
         ('"/a"', "one for each replica"),
         ('[1, "any"]', "one for each"),
-        ('["a", "any"]', "no absolute path"),
+        ('["a", "any"]', "not an absolute path"),
     ],
 )
 def test_log_directories_that_cannot_be_meant_are_refused(log_dirs: str, said: str) -> None:

@@ -67,10 +67,10 @@ def test_tombstone_without_key_is_printed_in_each_form(form: str, text: bytes) -
     ("form", "said"),
     [
         ("jsn", "'jsn' is neither value, key-value, json nor"),
-        ("%q", "%q is none of %s %S"),
-        ("%s%", "% is none of"),
-        (r"%s\q", r"\\q is none of"),
-        (r"%s\xg", r"\\x is none of"),
+        ("%q", "%q is not one of %s %S"),
+        ("%s%", "% is not one of"),
+        (r"%s\q", r"\\q is not one of"),
+        (r"%s\xg", r"\\x is not one of"),
     ],
 )
 def test_form_that_cannot_be_meant_is_refused(form: str, said: str) -> None:
@@ -135,7 +135,7 @@ def test_printed_json_is_read_back_as_the_same_record(
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
         (b"[]", "not a JSON object"),
-        (b'{"vlue": "a"}', "'vlue' is none of key"),
+        (b'{"vlue": "a"}', "'vlue' is not one of key"),
         (
             b'{"value": {"a": 1}}',
             "value: not a text or null; JSON inside a value is given as a text",

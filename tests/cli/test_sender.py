@@ -118,7 +118,7 @@ def test_batch_that_is_too_large_is_sent_in_halves(
     assert produce(kafka, tmp_path, b"\n".join(lines), "t") == 0
     assert [record.value for record in kafka.consume("t")] == lines
     assert produce(kafka, tmp_path, b"small\n" + b"x" * 2000 + b"\n", "t") == 1
-    assert capsys.readouterr().err.endswith("larger than the topic takes (max.message.bytes)\n")
+    assert capsys.readouterr().err.endswith("larger than the topic allows (max.message.bytes)\n")
 
 
 def test_properties_of_kafkas_tool_are_taken(kafka: Any, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_advertised_address_becomes_a_listener() -> None:
     [
         (["--listen", "9092"], "--listen"),
         (["--listen", "host:99999"], "HOST:PORT"),
-        (["--listen", "TLS://host:1"], "TLS is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        (["--listen", "TLS://host:1"], "TLS is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         (["--advertise", ":9092"], "give the host that clients should connect to"),
         (["--advertise", "0.0.0.0:9092"], "give the host"),
         (["-o", "num.partitions"], "not KEY=VALUE"),

@@ -126,7 +126,7 @@ def test_settings_of_a_broker_are_no_use_where_a_broker_is_asked(
 ) -> None:
     options = parsed("users", "-o", "zookeeper.connect=zk", "list")
     assert users.run(options) == 2
-    assert "--config and -o go with --zookeeper" in capsys.readouterr().err
+    assert "--config and -o need --zookeeper" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_what_is_no_address_is_refused(word: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as stopped:
         main(["top", word])
     assert stopped.value.code == 2
-    assert "is no HOST:PORT" in capsys.readouterr().err
+    assert "is not HOST:PORT" in capsys.readouterr().err
 
 
 def test_broker_that_refuses_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,7 @@ def test_wait_before_a_restart_doubles_up_to_a_bound() -> None:
     [
         (("--workers", "0"), "not between 1 and 256"),
         (("--workers", "2", "--listen", "localhost:65535"), "no 1 ports above 65535"),
-        (("--workers", "2", "--http", "localhost:9093"), "9093 would be that of"),
+        (("--workers", "2", "--http", "localhost:9093"), "9093 would belong to both"),
         (("--workers", "2", "--control", "localhost:0"), "cannot be combined with --workers"),
     ],
 )

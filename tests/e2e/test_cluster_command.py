@@ -188,7 +188,7 @@ def test_killed_cluster_leaves_no_broker_and_starts_again_at_once(tmp_path: Path
 def test_workers_told_to_stop_while_they_start_do_so(tmp_path: Path) -> None:
     words = ("--workers", "2", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     workers = Command(tmp_path, "serve", *words)
-    workers.until_logged("sessions may come back")
+    workers.until_logged("sessions may resume")
     assert workers.end() == 0, workers.log()
 
 

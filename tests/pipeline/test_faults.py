@@ -194,7 +194,7 @@ def test_wrong_checkpoints_and_folders_are_named(desk: Desk) -> None:
     offsets = desk.checkpoint / "offsets" / "0"
     lines = offsets.read_text().splitlines()
     offsets.write_text("\n".join([*lines[:-1], '{"orders":{"0"']))
-    gone_on = "the same; without the checkpoint it goes on where the archive ends"
+    gone_on = "the same; without the checkpoint, it continues where the archive ends"
     desk.fails("damaged checkpoint", gone_on)
     desk.produce(30)
     shutil.rmtree(desk.checkpoint)
@@ -203,7 +203,7 @@ def test_wrong_checkpoints_and_folders_are_named(desk: Desk) -> None:
 
     other = f"{desk.topic}.other"
     create_topic(desk.broker.bootstrap, other)
-    chosen = "the same; with its own checkpoint it goes on"
+    chosen = "the same; with its own checkpoint, it continues"
     desk.topic, topic = other, desk.topic
     with pytest.raises(Problem) as failure:
         desk.run()
@@ -254,7 +254,7 @@ def test_deleted_offsets_are_told_and_with_go_on_noted(
         capsys.readouterr()
         desk.run("--on-data-loss=go-on")
         message = capsys.readouterr().err.strip().removeprefix("kwire pipeline: ")
-        desk.told(fault, message, "goes on; the manifest has the gap")
+        desk.told(fault, message, "continues; the manifest records the gap")
         assert desk.is_exact()
         assert Archive(desk.path).entries()[-1].lost == ((first, last),)
 

@@ -175,7 +175,11 @@ def test_archive_file_that_is_gone_is_named(tmp_path: Path) -> None:
         list(found.read(0, 100))
     names = {found.pieces[0].path: "DIR/FILE"}
     check_row(
-        "replay", "archive file gone", str(caught.value), "goes on with the files there are", names
+        "replay",
+        "archive file gone",
+        str(caught.value),
+        "continues with the files that exist",
+        names,
     )
 
 

@@ -36,8 +36,8 @@ from .replay_data import (
 pytestmark = [pytest.mark.e2e]
 
 
-GOES_ON = "goes on where it was"
-ENDS = "goes on where the other is then, and ends it"
+GOES_ON = "continues where it stopped"
+ENDS = "continues where the other run is then, and ends that run"
 
 
 def shown(error: Exception) -> str:
