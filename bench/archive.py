@@ -1,8 +1,8 @@
-"""A topic becomes Parquet in three ways, in turn. python -m bench.archive
+"""Copy a topic to Parquet in three ways, in turn. python -m bench.archive
 
 `plain` is what Spark does without kwire: `spark.read.format("kafka")`, the columns of an archive, and a Parquet writer with the
-archive's compression. `archive` is `kwire pipeline archive --once`, from an empty folder to its last manifest, and `--from-logs` the
-same without the broker. All run in one session on local[2], with a broker on the same machine.
+archive's compression. `archive` is `kwire pipeline archive --once`, from an empty folder to its last manifest, and `--from-logs`
+is the same without the broker. All run in one session on local[2], with a broker on the same machine.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data-dir", type=Path, help="where the data goes")
+    parser.add_argument("--data-dir", type=Path, help="folder for the data")
     add_spark(parser)
     options = parser.parse_args()
     options.master = options.master or "local[2]"

@@ -1,11 +1,10 @@
-"""Broker CPU per GB produced and consumed, compared with Apache Kafka 3.9.2. python -m bench.broker
+"""CPU seconds of a broker per GB produced and consumed, compared with Apache Kafka 3.9.2. python -m bench.broker
 
-The same clients (Apache Kafka's kafka-producer-perf-test and kafka-consumer-perf-test) do the same
-work against each broker in turn, A B C, A B C, ...; 1 KB records, one topic of six partitions,
-acks=all. All brokers run, idle except the one being measured; all are first warmed up with the same
-work; each topic is deleted after its run. `kwire deep` checks every record, as Apache Kafka does;
-`kwire` checks batch headers and CRC (docs/omissions.md). Figures are user plus system CPU
-seconds of the broker process per GB of record values; medians, with the spread, and the ratio to Apache Kafka.
+The same clients (Apache Kafka's kafka-producer-perf-test and kafka-consumer-perf-test) do the same work against each broker in
+turn, A B C, A B C, ...: 1 KB records, one topic of six partitions, acks=all. All brokers keep running, idle except for the one
+being measured. All are first warmed up with the same work, and each topic is deleted after its run. `kwire deep` checks every
+record, as Apache Kafka does; `kwire` checks batch headers and CRC (docs/omissions.md). Figures are user plus system CPU seconds
+of the broker process per GB of record values: medians, with the spread, and the ratio to Apache Kafka.
 """
 
 from __future__ import annotations
@@ -132,8 +131,12 @@ def main() -> None:
     """Run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.broker")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gb", type=float, default=1.0, help="per run")
-    parser.add_argument("--warm-up", type=float, default=WARM_UP_GB, help="GB for each broker")
+    parser.add_argument(
+        "--gb", type=float, default=1.0, help="GB produced and consumed in each run"
+    )
+    parser.add_argument(
+        "--warm-up", type=float, default=WARM_UP_GB, help="GB to warm up each broker with"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)

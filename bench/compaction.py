@@ -1,10 +1,9 @@
-"""One compaction of the same log by Apache Kafka 3.9.2 and by kwire, one core each. python -m bench.compaction
+"""One compaction of the same log by Apache Kafka 3.9.2 and by kwire, on one core each. python -m bench.compaction
 
-Both brokers get a copy of one directory: logs of sealed segments of 64 MB in which each key occurs four
-times on average. Small logs of the same shapes are compacted first, so that the JVM is warm; then the
-large ones, one at a time. CPU seconds are given for the cleaner's thread or worker process, and for the
-whole broker with its children; seconds are from the moment when the topic's min.cleanable.dirty.ratio is
-lowered, which both notice within 0.1 s, until the checkpoint names the log.
+Both brokers get a copy of one directory: logs of closed segments of 64 MB in which each key occurs four times on average. Small
+logs of the same shape are compacted first, to warm up the JVM, then the large ones, one at a time. CPU seconds are given for the
+cleaner's thread or worker process, and for the whole broker with its child processes. The elapsed time starts when the topic's
+min.cleanable.dirty.ratio is lowered, which both brokers notice within 0.1 s, and ends when the checkpoint names the log.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--mb", type=int, default=512, help="bytes of a log to compact")
+    parser.add_argument("--mb", type=int, default=512, help="size of each log to compact, in MB")
     options = parser.parse_args()
     found: dict[tuple[str, str], list[Measured]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""From kill -9 of a leader to the first acknowledged produce on the new one. python -m bench.failover
+"""Time from kill -9 of a leader to the first acknowledged produce on the new leader. python -m bench.failover
 
-Three kwire brokers and three Apache Kafka 3.9.2 brokers, with one ZooKeeper and the same session timeout. In
-each kind in turn, a broker that leads a partition with three replicas is killed: one that is not the controller, or the one
-that is. A probe asks the other two every 5 ms who leads, and sends that broker one record with acks=all
-(min.insync.replicas=2), until it is acknowledged, so the figure contains no client's back-off. The table also shows when
-ZooKeeper ended the killed broker's session, which is what Apache Kafka waits for.
+There are three kwire brokers and three Apache Kafka 3.9.2 brokers, with one ZooKeeper and the same session timeout. For each
+kind in turn, a broker that leads a partition with three replicas is killed: one that is not the controller, or the controller.
+A probe asks the other two brokers every 5 ms who leads, and sends that broker one record with acks=all (min.insync.replicas=2)
+until it is acknowledged, so the figure contains no client's back-off. The table also shows when ZooKeeper ended the killed
+broker's session, which is what Apache Kafka waits for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""kwire's metrics beside Apache Kafka's: both brokers get the same requests, and are asked for the same values.
+"""Compare kwire's metrics with Apache Kafka's MBeans: both brokers get the same requests and are then asked for the same values.
 
-Apache Kafka 3.9.2 is asked for its MBeans by its own JmxTool, kwire for /metrics. What only grows is compared by how much it grew
-under the load, everything else as it is afterwards. `python -m bench.mbeans` prints what differs; `--record` keeps the values
-for docs/metrics.md.
+Apache Kafka 3.9.2 is asked for its MBeans with its own JmxTool, kwire for /metrics. Counters are compared by how much they grew
+under the load, all other values as they are afterwards. `python -m bench.mbeans` prints the differences; `--record` keeps the
+values for docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def around_load(broker: BrokerProcess, values: Callable[[], Any]) -> list[Any]:
 def main() -> None:
     """Run the load on both brokers, and print what differs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", action="store_true", help="keep the values for the docs")
+    parser.add_argument("--record", action="store_true", help="keep the values for docs/metrics.md")
     record = parser.parse_args().record
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,7 +1,7 @@
-"""What metrics cost a request: CPU time of Produce and Fetch on a broker with --http and on one without.
+"""The cost of metrics for a request: CPU time of Produce and Fetch on a broker with --http and on one without.
 
-Either broker has a process of its own. They take turns, a block of requests at a time, so that whatever else the machine does
-is felt by both alike. `python -m bench.metrics`; the figures are in docs/metrics.md.
+Each broker runs in its own process. The brokers take turns, one block of requests at a time, so that other load on the machine
+affects both alike. `python -m bench.metrics`; docs/metrics.md shows the figures.
 """
 
 from __future__ import annotations

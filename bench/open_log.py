@@ -1,11 +1,10 @@
 """Time to open 20 GiB in 2,000 partitions, compared with Apache Kafka 3.9.2. python -m bench.open_log
 
-Both brokers get the same partitions of five segments each. The batches are hard links to one file, so
-that they fit on a small disk; indexes, snapshots and checkpoints are separate files. The brokers are
-started in turn, A B, A B, ...: after a clean stop, and after kill -9 with unflushed records in a few
-partitions. The time is from the start of the process to the first ListOffsets response without an
-error for every partition; memory is the resident set then and 5 s later. Files are in the page cache for
-both. ZooKeeper keeps running.
+Both brokers get the same partitions of five segments each. The batches are hard links to one file, so that they fit on a small
+disk; indexes, snapshots and checkpoints are separate files. The brokers are started in turn, A B, A B, ...: after a clean stop,
+and after kill -9 with unflushed records in a few partitions. The time is from the start of the process to the first ListOffsets
+response without an error for every partition. Memory is the resident set at that moment and 5 s later. For both brokers, the
+files are in the page cache. ZooKeeper keeps running.
 """
 
 from __future__ import annotations
@@ -179,9 +178,16 @@ def main() -> None:
     """Make the partitions, run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.open_log")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gib", type=float, default=20.0, help="stored, as file sizes say")
-    parser.add_argument("--partitions", type=int, default=2000, help="a multiple of 100")
-    parser.add_argument("--unflushed-mb", type=int, default=20, help="in each of five partitions")
+    parser.add_argument("--gib", type=float, default=20.0, help="size of all files, in GiB")
+    parser.add_argument(
+        "--partitions", type=int, default=2000, help="number of partitions, a multiple of 100"
+    )
+    parser.add_argument(
+        "--unflushed-mb",
+        type=int,
+        default=20,
+        help="MB of unflushed records in each of five partitions",
+    )
     options = parser.parse_args()
     topics = options.partitions // TOPIC_PARTITIONS
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed kwire is compiled

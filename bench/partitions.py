@@ -1,16 +1,16 @@
 """1,000 topics of 10 partitions on three brokers, compared with Apache Kafka 3.9.2. python -m bench.partitions
 
-With one replica of each partition (3,333 per broker) and with three (10,000 per broker), on a new cluster each time, one
-cluster after the other. Each time ends when a sample of 50 topics is as it should be on the brokers; then all topics are
-checked:
+Each partition has one replica (3,333 per broker) or three (10,000 per broker). Each measurement uses a new cluster, and the
+clusters run one after the other. A time ends when a sample of 50 topics is in the expected state on the brokers; all topics are
+checked afterwards:
 
-- create: from the first CreateTopics request, of 100 topics each, until every broker names a leader of each partition;
-  with three replicas, until all are in sync;
-- failover: from kill -9 of the controller until both others have noticed and name another leader for the partitions it led,
-  or none if it had the only replica; and when ZooKeeper ended its session;
+- create: from the first CreateTopics request, of 100 topics each, until every broker reports a leader for each partition and,
+  with three replicas, all replicas are in sync;
+- failover: from kill -9 of the controller until both other brokers report another leader for the partitions that it led, or no
+  leader if it had the only replica; also the time at which ZooKeeper ended its session;
 - restart: from the start of the killed broker until all replicas have a leader and are in sync again.
 
-Memory is the largest resident set of the three brokers 10 s after the topics were created.
+Memory is the largest resident set of the three brokers, 10 s after the topics were created.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Quotas of kwire and of Apache Kafka 3.9.2, one after the other in one run. python -m bench.quotas
+"""Compare the quotas of kwire with those of Apache Kafka 3.9.2, one broker after the other in one run. python -m bench.quotas
 
 Five measurements of each broker, with the default windows (11 samples of 1 s):
 
-1. `series`: the same produce and fetch requests at the same times, each on a connection that is not muted, and the
-   throttle times of their answers. With `--record FILE`, Apache Kafka's are kept for tests/quotas/test_series.py.
-2. `bytes`: a confluent-kafka producer that is limited to 1 MB/s beside one that is not, then consumers. Bytes of
-   record values in each minute that begins within the minute from 15 s after the start on: the least, the mean, the most.
-   A client that sends as fast as it may comes in bursts (see tests/quotas/test_long_run.py), of which a minute has
-   five or six.
-3. `exact`: the same with clients of our own, which send one request at a time, and sleep for as long as they are told; and
-   how long the broker lets them wait after that.
-4. `mutations`: topics created as fast as a quota of 5 partitions a second allows, after the burst.
-5. `connections`: connections as fast as max.connection.creation.rate of 20 a second allows, then as fast as a limit of
-   the address allows, after the burst. What an address may do comes in bursts of a window, so measure whole ones
+1. `series`: sends the same produce and fetch requests at the same times, each on a connection that is not muted, and compares
+   the throttle times of the responses. `--record FILE` keeps those of Apache Kafka for tests/quotas/test_series.py.
+2. `bytes`: runs a confluent-kafka producer that is limited to 1 MB/s beside one without a limit, then consumers. Shows the bytes
+   of record values in each minute that starts within the minute from 15 s after the start on: the minimum, mean and maximum.
+   A client that sends as fast as it may sends in bursts (see tests/quotas/test_long_run.py), five or six in a minute.
+3. `exact`: does the same with clients that send one request at a time and sleep for as long as the broker tells them; also
+   shows how long the broker lets them wait after that.
+4. `mutations`: creates topics as fast as a quota of 5 partitions per second allows, after the burst.
+5. `connections`: opens connections as fast as max.connection.creation.rate of 20 per second allows, then as fast as a limit of
+   the address allows, after the burst. What an address may do comes in bursts of one window, so measure whole windows
    (`--only connections --seconds 99` measures 33 s).
 """
 
@@ -476,7 +475,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="a minute; others take a third")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="length of the minute in `bytes` and `exact`; other measurements take a third of it",
+    )
     parser.add_argument("--only", choices=["series", "bytes", "exact", "mutations", "connections"])
     parser.add_argument("--record", type=Path, help="keep Apache Kafka's series in this file")
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-"""How long a rebalance takes: the consumer protocol and the classic one, kwire and Apache Kafka 4.3.0. python -m bench.rebalances
+"""Time of a rebalance: the consumer protocol and the classic one, kwire and Apache Kafka 4.3.0. python -m bench.rebalances
 
-Members are connections of one load generator (bench/go), and none of them waits between its requests, so no interval of
-heartbeats is in the times. Classic: the leader asks for a rebalance, all join and fetch their assignments. Consumer protocol:
-one more member joins a group whose members have two partitions each; all send heartbeats, round by round, until all are in
-one epoch and every partition has one owner. Both brokers have group.initial.rebalance.delay.ms and
-group.consumer.assignment.interval.ms of 0: with their defaults, 3 s and 1 s may be added. The brokers run one after the other.
+Members are connections of one load generator (bench/go). They do not wait between their requests, so the times contain no
+heartbeat intervals. Classic protocol: the leader asks for a rebalance, and all members join and fetch their assignments.
+Consumer protocol: one more member joins a group whose members have two partitions each, and all members send heartbeats in
+rounds until they are in one epoch and every partition has one owner. Both brokers set group.initial.rebalance.delay.ms and
+group.consumer.assignment.interval.ms to 0; the defaults can add 3 s and 1 s. The brokers run one after the other.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What security costs a broker: an authorizer, SASL_SSL with SCRAM and quotas that never throttle, all together.
+"""The cost of security for a broker: an authorizer, SASL_SSL with SCRAM, and quotas that never throttle, all together.
 
-Beside each other: kwire and Apache Kafka 3.9.2, each once with all of it (`on`) and once without any of it (`off`), four
-processes that take turns. Apache Kafka's own tools produce and consume. On the secured brokers, the user of the
-clients has ACLs for a prefix of topics and of groups, and quotas for bytes and for requests.
+Compares kwire with Apache Kafka 3.9.2, each once with all of these (`on`) and once without any (`off`); the four processes take
+turns. Apache Kafka's own tools produce and consume. On the secured brokers, the clients' user has ACLs for a prefix of topics
+and of groups, and quotas for bytes and for requests.
 
-    python -m bench.secured --rounds 3 --gb 0.5          CPU for each GB
-    python -m bench.secured --logins 500 --idle 1000     CPU for each login, memory of idle connections
+    python -m bench.secured --rounds 3 --gb 0.5          CPU per GB
+    python -m bench.secured --logins 500 --idle 1000     CPU per login, memory of idle connections
 """
 
 from __future__ import annotations
@@ -233,9 +233,15 @@ def main() -> None:
     """Start the brokers, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.secured")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gb", type=float, default=0.5, help="per run")
-    parser.add_argument("--logins", type=int, default=0, help="measure logins, so many a round")
-    parser.add_argument("--idle", type=int, default=0, help="measure so many idle connections")
+    parser.add_argument(
+        "--gb", type=float, default=0.5, help="GB produced and consumed in each run"
+    )
+    parser.add_argument(
+        "--logins", type=int, default=0, help="measure logins: how many in each round"
+    )
+    parser.add_argument(
+        "--idle", type=int, default=0, help="measure the memory of this many idle connections"
+    )
     options = parser.parse_args()
     only_logins = options.logins or options.idle
     with tempfile.TemporaryDirectory() as directory:

@@ -1,8 +1,8 @@
-"""Spark reads the same topics from segments and through the broker, in turn. python -m bench.segment_source
+"""Let Spark read the same topics from segments and through the broker, in turn. python -m bench.segment_source
 
-Compares rows/s and the broker's CPU seconds of `kwire-log` and Spark's `kafka` source, on local[2] with a broker on the
-same machine: for keys, values and offsets, and for counts of records per partition. `--gb 5` is the long form: 5 GB of
-1 KB records uncompressed, 5 GB with lz4, and 1 GB of 100 B records.
+Compares `kwire-log` with Spark's `kafka` source: rows/s, and the broker's CPU seconds. Spark runs on local[2], with the broker
+on the same machine, and reads keys, values and offsets, or counts records per partition. `--gb 5` selects the long form: 5 GB
+of 1 KB records uncompressed, 5 GB with lz4, and 1 GB of 100 B records.
 """
 
 from __future__ import annotations
@@ -177,11 +177,11 @@ def main() -> int:
         "--gb",
         type=float,
         default=0.5,
-        help="GB of 1 KB records for each codec; a fifth of that of 100 B records",
+        help="GB of 1 KB records for each codec; a fifth as many GB of 100 B records",
     )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch-bytes", type=int, default=65536, help="the producer's batch.size")
-    parser.add_argument("--data-dir", type=Path, help="where the broker's data goes")
+    parser.add_argument("--data-dir", type=Path, help="folder for the broker's data")
     parser.add_argument("--json", action="store_true")
     add_spark(parser)
     options = parser.parse_args()

@@ -1,9 +1,10 @@
-"""What a broker costs a test: kwire.testing, Apache Kafka 3.9.2 as a child process, and librdkafka's mock. python -m bench.testing
+"""The cost of a broker for a test: kwire.testing, Apache Kafka 3.9.2 as a child process, and librdkafka's mock. python -m bench.testing
 
-All three serve the same clients (confluent-kafka) and the same tests, in turn, A B C, A B C. Apache Kafka is one KRaft node, broker and
-controller, with the JVM flags of its own start script; its start begins with the formatting of the directory, as that of its image does.
-It has group.initial.rebalance.delay.ms=0, as kwire.testing does. The mock is that of a producer with test.mock.num.brokers=1; it holds
-the first rebalance of a group for 3 s, which Python cannot change, and creates topics by itself only. `--write` puts the table into docs/testing.md.
+All three serve the same clients (confluent-kafka) and the same tests, in turn, A B C, A B C. Apache Kafka runs as one KRaft node, broker and
+controller, with the JVM flags of its own start script; its start includes formatting the directory, as in its container image. It has
+group.initial.rebalance.delay.ms=0, as kwire.testing does. The mock belongs to a producer with test.mock.num.brokers=1. It delays the first
+rebalance of a group for 3 s, which cannot be changed from Python, and can only create topics automatically. `--write` puts the table into
+docs/testing.md.
 """
 
 from __future__ import annotations
@@ -318,7 +319,9 @@ def main() -> None:
     """Run the rounds, and print the table or write it."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.testing")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--times", type=int, default=40, help="repetitions of what is short")
+    parser.add_argument(
+        "--times", type=int, default=40, help="how often to repeat short measurements"
+    )
     parser.add_argument("--write", action="store_true", help="put the table into docs/testing.md")
     options = parser.parse_args()
     load = os.getloadavg()

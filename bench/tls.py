@@ -1,8 +1,8 @@
-"""What TLS costs a broker, beside the same without TLS: kwire and Apache Kafka 3.9.2, with Apache Kafka's own tools.
+"""The cost of TLS for a broker: kwire and Apache Kafka 3.9.2 with and without TLS, with Apache Kafka's own tools.
 
-Each broker has one listener without TLS and one with it (TLS 1.3, a certificate on an elliptic curve). The rounds of both
-brokers and both listeners take turns. With --librdkafka, confluent-kafka produces and consumes: it sends each
-piece of a request in a TLS record of its own.
+Each broker has one listener without TLS and one with it (TLS 1.3, a certificate on an elliptic curve). The rounds alternate
+between both brokers and both listeners. With --librdkafka, confluent-kafka produces and consumes; it sends each piece of a
+request in a separate TLS record.
 
     python -m bench.tls --rounds 3 --gb 0.5
 """
@@ -129,9 +129,13 @@ def main() -> None:
     """Run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.tls")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gb", type=float, default=0.5, help="per run")
-    parser.add_argument("--librdkafka", action="store_true", help="confluent-kafka as the client")
-    parser.add_argument("--only", choices=("kwire", "kafka"), help="one of the brokers alone")
+    parser.add_argument(
+        "--gb", type=float, default=0.5, help="GB produced and consumed in each run"
+    )
+    parser.add_argument(
+        "--librdkafka", action="store_true", help="use confluent-kafka as the client"
+    )
+    parser.add_argument("--only", choices=("kwire", "kafka"), help="measure only this broker")
     options = parser.parse_args()
     records = int(options.gb * 1e9 / RECORD_BYTES)
     kind = RdkafkaClient if options.librdkafka else Client

@@ -1,12 +1,12 @@
 """The calls that one request makes, in order, and how often they return to a file: `python -m bench.walk`.
 
-Two brokers run in this process, with a store served by `kwire zookeeper`. A client in a separate thread sends one
-request of each kind twice. The second is recorded on the brokers' thread with `sys.setprofile` until the client has
-its answer; the first does what happens only once, such as compiling codecs and loading modules.
+Two brokers run in this process, with a store served by `kwire zookeeper`. A client in a separate thread sends one request of
+each kind twice. The first does what happens only once, such as compiling codecs and loading modules. The second is recorded
+on the brokers' thread with `sys.setprofile` until the client has its response.
 
-An entry is a call into a source file of kwire from another file. Returns are entries into a file that was entered
-before: the fewer there are, the more easily a reader can follow a request from file to file without turning back.
-Calls are all Python calls, including those of compiled codecs and the standard library.
+An entry is a call into a source file of kwire from another file. A return is an entry into a file that was entered before:
+the fewer there are, the more easily a reader can follow a request from file to file without turning back. Calls are all
+Python calls, including those of compiled codecs and the standard library.
 """
 
 from __future__ import annotations
@@ -258,8 +258,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.walk", description=__doc__.partition(":")[0]
     )
-    parser.add_argument("requests", nargs="*", metavar="REQUEST", help=f"of: {', '.join(REQUESTS)}")
-    parser.add_argument("--counts", action="store_true", help="only the counts")
+    parser.add_argument(
+        "requests",
+        nargs="*",
+        metavar="REQUEST",
+        help=f"requests to record, of {', '.join(REQUESTS)}; default: all",
+    )
+    parser.add_argument("--counts", action="store_true", help="print only the counts")
     arguments = parser.parse_args()
     unknown = set(arguments.requests) - set(REQUESTS)
     if unknown:

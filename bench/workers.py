@@ -1,8 +1,9 @@
-"""python -m bench.workers [--workers N] [--rounds N]: one kwire process, several workers, and Apache Kafka 3.9.2.
+"""Compare one kwire process, several workers, and Apache Kafka 3.9.2. python -m bench.workers [--workers N] [--rounds N]
 
-What `kwire serve --workers` is for: two producers at once, and ten consumers that each read a whole topic from the page cache;
-and what it does not change: a rebalance of one group, which has one coordinator. The clients run on the same cores. Prints a
-table of medians and ranges; CPU seconds are those of all processes of a broker.
+Measures the loads for which `kwire serve --workers` is meant: two producers at once, and ten consumers that each read a whole
+topic from the page cache. It also measures a rebalance of one group, which workers do not speed up, because a group has one
+coordinator. The clients run on the same cores. Prints a table of medians and ranges; CPU seconds are those of all processes of
+a broker.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.workers", description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tiny", action="store_true", help="show only that everything runs")
+    parser.add_argument("--tiny", action="store_true", help="only check that everything runs")
     options = parser.parse_args()
     form = FORMS["tiny" if options.tiny else "short"]
     if not options.tiny:

@@ -199,8 +199,12 @@ def run(client: str) -> bool:
 def main() -> int:
     """Run, write, compare."""
     parser = argparse.ArgumentParser(prog="compat.matrix")
-    parser.add_argument("client", nargs="*", help="run these alone")
-    parser.add_argument("--no-run", action="store_true", help="only write what is there")
+    parser.add_argument("client", nargs="*", help="run only these clients")
+    parser.add_argument(
+        "--no-run",
+        action="store_true",
+        help="write the table from earlier results, without running tests",
+    )
     options = parser.parse_args()
     unknown = set(options.client) - set(CLIENTS)
     if unknown:

@@ -36,13 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka-api",
         choices=("3.9", "4.3"),
         default="4.3",
-        help="the Apache Kafka release as which the broker of the fixture kafka acts (default: 4.3)",
+        help="the Apache Kafka release whose APIs the broker of the fixture kafka serves (default: 4.3)",
     )
     parser.addini(
         "kafka_properties",
         type="linelist",
         default=[],
-        help="settings of the brokers of the fixture kafka, as KEY=VALUE, one a line",
+        help="settings of the brokers of the fixture kafka, as KEY=VALUE, one per line",
     )
 
 

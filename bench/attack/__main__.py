@@ -1,21 +1,21 @@
-"""What an honest client feels beside each attack. python -m bench.attack [ROW ...] [--root CHECKOUT] [--kafka]
+"""What an honest client notices during each attack. python -m bench.attack [ROW ...] [--root CHECKOUT] [--kafka]
 
     python -m bench.attack --list
     python -m bench.attack describe-groups --root ../before --json before.json
     python -m bench.attack --kafka --json kafka.json
     python -m bench.attack --compare before.json after.json kafka.json
 
-For each row a broker is started as a process, with the data that the attack needs; an honest client in another
-process produces with acks=all, fetches and asks for metadata all the time; then comes one attack. Reported are
+For each row, a broker is started as a process, with the data that the attack needs. An honest client in another process
+continuously produces with acks=all, fetches and asks for metadata. Then one attack is made. The table shows
 
-- CPU: the CPU seconds that the broker's main thread used while one honest request waited, at most;
+- CPU: the most CPU seconds that the broker's main thread used while one honest request waited;
 - turn: the CPU seconds of the longest turn of its event loop;
-- p50, p99, worst: milliseconds that the honest client's requests took from the attack's beginning until 1 s
-  after its end, and how many of them failed;
+- p50, p99, worst: milliseconds that the honest client's requests took, from the start of the attack until 1 s after its end,
+  and how many of them failed;
 - memory: resident MB of the broker before the attack, its peak, and the peak of its largest worker process.
 
-Goals: CPU and turn below 0.25 s, peak below 300 MB, no errors. Of Apache Kafka, which has threads, only the
-honest client's times are told.
+Goals: CPU and turn below 0.25 s, peak below 300 MB, no errors. For Apache Kafka, which uses threads, only the honest client's
+times are shown.
 """
 
 from __future__ import annotations
@@ -273,14 +273,20 @@ def is_named(name: str, part: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.attack")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="names or parts of names; all rows")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help="names of attacks, or parts of names; default: all"
+    )
     parser.add_argument("--root", default=str(ROOT), help="the checkout of kwire to measure")
-    parser.add_argument("--python", help="its interpreter; its own .venv if there is one")
+    parser.add_argument(
+        "--python", help="the checkout's interpreter; default: that of its .venv, if there is one"
+    )
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka 3.9.2 instead")
-    parser.add_argument("--name", help="what the broker is called in tables")
+    parser.add_argument("--name", help="name of the broker in tables")
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--list", action="store_true", help="print the rows and exit")
-    parser.add_argument("--compare", nargs="+", metavar="FILE", help="print files of --json")
+    parser.add_argument(
+        "--compare", nargs="+", metavar="FILE", help="compare files written with --json"
+    )
     options = parser.parse_args()
     if options.compare:
         compare(options.compare)

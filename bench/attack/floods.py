@@ -1,11 +1,11 @@
-"""What an honest client feels beside those who want a secured broker down. python -m bench.attack.floods [ROW ...]
+"""What an honest client notices during attacks on a secured broker. python -m bench.attack.floods [ROW ...]
 
 With --kafka, Apache Kafka 3.9.2 is attacked, with the same settings and listeners.
 
-For each row a broker with TLS, SASL and an authorizer is started, and an honest client in a process of its own
-(`guest.py`), which produces over SASL_SSL and logs in again and again. Then comes one attack for `--seconds`. Reported are
-how much was tried, the milliseconds that the honest client's requests and logins took meanwhile, its errors, and the
-broker's memory: before, at its peak, and what the log has grown by.
+For each row, a broker with TLS, SASL and an authorizer is started. An honest client in a separate process (`guest.py`) produces
+over SASL_SSL and logs in again and again. Then one attack runs for `--seconds`. The table shows the number of attempts, the
+milliseconds that the honest client's requests and logins took meanwhile, its errors, the broker's memory before the attack and
+at its peak, and the growth of the log.
 """
 
 from __future__ import annotations
@@ -610,7 +610,7 @@ def main() -> None:
     )
     options.add_argument("rows", nargs="*", metavar="ROW")
     options.add_argument("--seconds", type=float, default=10.0)
-    options.add_argument("--kafka", action="store_true", help="attack Apache Kafka 3.9.2")
+    options.add_argument("--kafka", action="store_true", help="attack Apache Kafka 3.9.2 instead")
     chosen = options.parse_args()
     make = SecuredKafka if chosen.kafka else SecuredKwire
     for name in chosen.rows or ROWS:

@@ -1,9 +1,9 @@
 """The longest turn of the loop while a cluster's metadata changes. python -m bench.attack.images [--topics N]
 
-Two brokers of kwire with Apache ZooKeeper as store have 20,000 partitions in 2,000 topics. Measured is the longest turn
-of each broker, in CPU seconds, while the topics are created; while the broker that is not the controller stops,
-starts, is killed, and starts again, and so is told of all partitions; and while the controller is killed, and the
-other broker reads everything from the store to take its place.
+Two brokers of kwire, with Apache ZooKeeper as store, have 20,000 partitions in 2,000 topics. The longest turn of each broker,
+in CPU seconds, is measured while the topics are created; while the broker that is not the controller stops, starts, is killed
+and starts again, and so receives all partitions; and while the controller is killed and the other broker reads everything from
+the store to take over.
 """
 
 from __future__ import annotations

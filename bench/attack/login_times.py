@@ -1,8 +1,8 @@
-"""Whether the time of a failed login tells that there is such a user. python -m bench.attack.login_times [--number N]
+"""Whether the time of a failed login reveals that a user exists. python -m bench.attack.login_times [--number N]
 
-Logins with a wrong password of users that exist, and of users that do not, in random order, on a broker without the
-delay after a failed login, which would hide the rest. Told are the medians, and how often a login of an existing user
-took longer than one of another (0.5: nothing can be told).
+Sends logins with a wrong password for users that exist and for users that do not, in random order, to a broker without the
+delay after a failed login, which would hide the difference. Prints the medians, and how often a login of an existing user took
+longer than one of an unknown user (0.5 means that nothing can be learned).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The longest turn of the loop for each API, whatever array a request fills. python -m bench.attack.sweep [API ...]
+"""The longest turn of the loop for each API, for every array that a request can fill. python -m bench.attack.sweep [API ...]
 
-Each array of each served API is filled with the smallest elements until the request has 1, 4 and
-16 MB: with elements that are all alike, with distinct ones, and with one element in each array within. With 1 MB, this
-is done in the oldest and the newest version, and in each version whose elements have other fields or another
-encoding than those of the next version; with 4 and 16 MB, in the newest version of each encoding. The
-broker holds a share group with a state in 20,000 partitions, 100,000 groups, 100,000 transactional ids and 100,000 producer ids, and 2,000 topics with 20,000 partitions
-and every config set; their names are the ones that distinct elements have. `--short` asks a broker without all
-that, in the newest versions, by requests of 1 MB; `--denied` asks as a client that may do nothing.
+Each array of each served API is filled with the smallest elements until the request has 1, 4 and 16 MB: with identical elements,
+with distinct ones, and with one element in each nested array. With 1 MB, this is done in the oldest and the newest version, and
+in each version whose elements differ in fields or encoding from those of the next version; with 4 and 16 MB, in the newest
+version of each encoding. The broker holds a share group with a state in 20,000 partitions, 100,000 groups, 100,000
+transactional ids, 100,000 producer ids, and 2,000 topics with 20,000 partitions and every config set. Distinct elements use
+these names. `--short` sends requests of 1 MB, in the newest versions, to a broker without this data; `--denied` sends them as a
+client that may do nothing.
 
-Turn is in CPU seconds of the event loop's thread; memory is the most that the broker's resident set grew.
+The turn is in CPU seconds of the event loop's thread. Memory is the largest growth of the broker's resident set.
 """
 
 from __future__ import annotations
@@ -429,16 +429,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.attack.sweep")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "apis", nargs="*", metavar="API", help="parts of names, like describe_; all"
+        "apis",
+        nargs="*",
+        metavar="API",
+        help="APIs, or parts of names, such as describe_; default: all",
     )
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout of kwire to measure")
-    parser.add_argument("--python", help="its interpreter; its own .venv if there is one")
+    parser.add_argument(
+        "--python", help="the checkout's interpreter; default: that of its .venv, if there is one"
+    )
     parser.add_argument("--short", action="store_true", help="1 MB, newest versions, no state")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="MB")
-    parser.add_argument("--newest", action="store_true", help="the newest versions only")
-    parser.add_argument("--divisor", type=int, default=1, help="make a part of the state only")
-    parser.add_argument("--zookeeper", action="store_true", help="a real ZooKeeper is the store")
-    parser.add_argument("--denied", action="store_true", help="by a client that may do nothing")
+    parser.add_argument("--newest", action="store_true", help="test only the newest versions")
+    parser.add_argument("--divisor", type=int, default=1, help="divide the amount of state by this")
+    parser.add_argument(
+        "--zookeeper", action="store_true", help="use a real ZooKeeper as the store"
+    )
+    parser.add_argument(
+        "--denied", action="store_true", help="send the requests as a client that may do nothing"
+    )
     parser.add_argument("--json", type=Path, help="also write all results to this file")
     options = parser.parse_args()
     with ExitStack() as stack:

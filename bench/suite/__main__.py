@@ -37,22 +37,28 @@ def main() -> None:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="how often to repeat what the form repeats; default: as often as it does",
+        help="number of rounds; default: that of the chosen form",
     )
-    parser.add_argument("--only", default="", help=f"of: {', '.join(SECTIONS)}")
+    parser.add_argument(
+        "--only", default="", help=f"run only these sections, of {', '.join(SECTIONS)}"
+    )
     parser.add_argument(
         "--subjects",
-        help=f"of: {', '.join(NAMES)}, separated by commas; default: all, {PURE} with --medium only",
+        help=f"brokers to measure, of {', '.join(NAMES)}, separated by commas; default: all, but {PURE} only with --medium",
     )
-    parser.add_argument("--directory", type=Path, help="for the brokers' data; default: a new one")
-    parser.add_argument("--results", type=Path, help="where the raw figures go, as JSON")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for the brokers' data; default: a new one"
+    )
+    parser.add_argument("--results", type=Path, help="file for the raw figures, as JSON")
     parser.add_argument(
         "--page",
         type=Path,
         default=PAGE,
-        help="the page to write the goals into; the tables go into NAME-tables.md beside it",
+        help="page to write the goals to; the tables go to NAME-tables.md in the same folder",
     )
-    parser.add_argument("--render", type=Path, metavar="FILE", help="write the page from this file")
+    parser.add_argument(
+        "--render", type=Path, metavar="FILE", help="write the page from the figures in this file"
+    )
     options = parser.parse_args()
     if options.render is not None:
         report.write(Results.load(options.render), options.page)

@@ -1,9 +1,9 @@
-"""docker-compose.yml on an engine, under load: a broker and a ZooKeeper node are killed. python -m compat.docker.run
+"""Test docker-compose.yml on an engine, under load, while a broker and a ZooKeeper node are killed. python -m compat.docker.run
 
-Brings the services up, produces with acks=all to a topic with three replicas and reads it as a group, kills the
-controller's container and that of ZooKeeper's leader, starts both again, and counts: a client that was told of an error,
-and a record that was acknowledged and is missing or there twice, make the status 1. The images, and what they are
-made of, are chosen by the variables that docker-compose.yml reads.
+Starts the services, produces with acks=all to a topic with three replicas, and reads the topic as a group. Kills the
+controller's container and that of ZooKeeper's leader, starts both again, and counts. The exit status is 1 if a client received
+an error, or if an acknowledged record is missing or occurs twice. The variables that docker-compose.yml reads choose the images
+and what these are built from.
 """
 
 from __future__ import annotations
@@ -225,8 +225,10 @@ def exercise(project: Project, between_s: float) -> int:
 def main() -> int:
     """Bring up, exercise, take down."""
     parser = argparse.ArgumentParser(prog="python -m compat.docker.run", description=__doc__)
-    parser.add_argument("--compose", default=compose_command(), help="(default %(default)s)")
-    parser.add_argument("--host", action="store_true", help="on the host's network")
+    parser.add_argument(
+        "--compose", default=compose_command(), help="compose command (default %(default)s)"
+    )
+    parser.add_argument("--host", action="store_true", help="use the host's network")
     parser.add_argument("--between", type=float, default=8.0, metavar="SECONDS")
     parser.add_argument("--keep", action="store_true", help="leave the services running")
     options = parser.parse_args()

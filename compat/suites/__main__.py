@@ -1,7 +1,7 @@
-"""Runs the test suites of two projects on kwire.testing, and on Apache Kafka as a process. python -m compat.suites [SUITE...]
+"""Run the test suites of two projects on kwire.testing, and on Apache Kafka as a process. python -m compat.suites [SUITE...]
 
-The suites come from source distributions, unchanged; a plugin for pytest gives them their brokers. Prints a table, and the tests that
-failed. A test in SUITE.allow that fails on kwire makes this end with status 1.
+The suites come unchanged from source distributions; a plugin for pytest gives them their brokers. Prints a table and the tests
+that failed. The exit status is 1 if a test listed in SUITE.allow fails on kwire.
 """
 
 from __future__ import annotations
@@ -224,17 +224,20 @@ def main() -> int:
     """Run the requested suites; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m compat.suites")
     parser.add_argument(
-        "suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default: all"
+        "suites",
+        nargs="*",
+        metavar="SUITE",
+        help=f"suites to run, of {', '.join(SUITES)}; default: all",
     )
     parser.add_argument(
         "--broker",
         action="append",
         choices=BROKERS,
-        help="default: those with which the suite is compared",
+        help="brokers to run the suites on; default: those with which each suite is compared",
     )
-    parser.add_argument("-k", dest="tests", help="pytest's -k")
+    parser.add_argument("-k", dest="tests", help="run only these tests, as with pytest's -k")
     parser.add_argument(
-        "--write", action="store_true", help="put what passes on kwire into SUITE.allow"
+        "--write", action="store_true", help="write the tests that pass on kwire to SUITE.allow"
     )
     options = parser.parse_args()
     status = 0

@@ -1,15 +1,15 @@
-"""Fuzzes a whole broker through its socket for a bounded number of requests, driven by the schemas.
+"""Fuzz a whole broker through its socket for a bounded number of requests, generated from the schemas.
 
     python -m tests.fuzz.live [--requests 200000] [--workers 2] [--seed 1] [--zookeeper | --cluster]
     python -m tests.fuzz.live --show 1.2.345        prints one request of such a run
 
-Half of the requests are well encoded and mean nothing good; the others are cut, lengthened, or have bytes
-changed. Each must be answered or its connection closed. A finding is: UNKNOWN_SERVER_ERROR; a traceback or an
-error in the log; an answer that cannot be read; no answer to a request that has nothing to wait for; a broker that
-does not answer at the end, that keeps descriptors or sockets of clients that have gone, or that says
-something else of its topics, groups and configs after it was started again.
+Half of the requests are encoded correctly but have random content; the others are cut short, lengthened, or have bytes changed.
+The broker must answer each of them or close its connection. A finding is: UNKNOWN_SERVER_ERROR; a traceback or an error in the
+log; a response that cannot be decoded; no response to a request that has nothing to wait for; a broker that does not respond at
+the end, that keeps descriptors or sockets of clients that have gone, or that reports other topics, groups and configs after a
+restart.
 
-The client id of each request, SEED.WORKER.NUMBER, is in the broker's log lines and is all that `--show` needs.
+The client id of each request, SEED.WORKER.NUMBER, is in the broker's log lines; `--show` needs nothing else.
 """
 
 from __future__ import annotations
@@ -478,11 +478,19 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--zookeeper", action="store_true", help="a real ZooKeeper is the store")
-    parser.add_argument("--of-brokers", action="store_true", help="also what only brokers send")
-    parser.add_argument("--cluster", action="store_true", help="three brokers, and what these send")
     parser.add_argument(
-        "--mixed", action="store_true", help="two brokers, with Apache Kafka as controller"
+        "--zookeeper", action="store_true", help="use a real ZooKeeper as the store"
+    )
+    parser.add_argument(
+        "--of-brokers", action="store_true", help="also send requests that only brokers send"
+    )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="use three brokers, and also send requests that only brokers send",
+    )
+    parser.add_argument(
+        "--mixed", action="store_true", help="use two brokers, with Apache Kafka as controller"
     )
     parser.add_argument("--keep", type=Path, help="keep the broker's data and log here")
     parser.add_argument("--show", help="print one request, SEED.WORKER.NUMBER")

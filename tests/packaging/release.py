@@ -102,9 +102,9 @@ def run_tests_of(sdist: Path, folder: Path) -> None:
 def main() -> int:
     """Build and check; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.packaging.release")
-    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="where the files go")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder for the files")
     parser.add_argument(
-        "--without-tests", action="store_true", help="do not run the sdist's unit layer"
+        "--without-tests", action="store_true", help="do not run the unit tests of the sdist"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kwire-release-") as name:

@@ -54,15 +54,21 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]])
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
-    parser.add_argument("--seed", type=int, help="replay this one, with the brokers' log")
+    parser.add_argument("--seeds", type=int, default=200, help="number of seeds (default 200)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--seed", type=int, help="replay this seed and show the brokers' logs")
     parser.add_argument("--steps", type=int, default=20, help="faults in each run (default 20)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--members", type=int, default=0, help="of a consumer group (KIP-848)")
+    parser.add_argument(
+        "--members", type=int, default=0, help="members of a consumer group (KIP-848)"
+    )
     parser.add_argument("--sharers", type=int, default=0, help="members of a share group")
-    parser.add_argument("--mistake", choices=sorted(MISTAKES), help="plant one")
-    parser.add_argument("--mistakes", action="store_true", help="show that each is noticed")
+    parser.add_argument(
+        "--mistake", choices=sorted(MISTAKES), help="plant this mistake in the code"
+    )
+    parser.add_argument(
+        "--mistakes", action="store_true", help="show that each planted mistake is noticed"
+    )
     parser.add_argument(
         "--write", action="store_true", help="put the table into docs/simulation.md"
     )

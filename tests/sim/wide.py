@@ -1,8 +1,8 @@
 """`python -m tests.sim.wide`: the simulation with faults of machines and actions of administrators.
 
-Brokers are paused (they stand still while the network continues), log directories fail on running
-brokers, replicas are moved between brokers and between the log directories of one, leaders are elected, min.insync.replicas is changed, and a second topic
-is deleted and created again all the time. The invariants are the same as in the other runs.
+Brokers are paused (they stand still while the network continues), log directories fail on running brokers, replicas are moved
+between brokers and between the log directories of one broker, leaders are elected, min.insync.replicas is changed, and a second
+topic is deleted and created again all the time. The invariants are the same as in the other runs.
 """
 
 from __future__ import annotations
@@ -358,9 +358,9 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.sim.wide", *sys.argv[1:]])
     parser = argparse.ArgumentParser(prog="python -m tests.sim.wide", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many (default 100)")
-    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
-    parser.add_argument("--seed", type=int, help="replay this one, with the brokers' log")
+    parser.add_argument("--seeds", type=int, default=100, help="number of seeds (default 100)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--seed", type=int, help="replay this seed and show the brokers' logs")
     parser.add_argument("--steps", type=int, default=20, help="faults in each run (default 20)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     options = parser.parse_args()

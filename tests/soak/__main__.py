@@ -1,4 +1,4 @@
-"""python -m tests.soak DIRECTORY: run with kills and keep the history, or, without kills, check a kept history."""
+"""python -m tests.soak DIRECTORY: run with kills and keep the history or, without --kills, check a kept history."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ def main() -> int:
     """Run or check as the arguments say; the status is 1 when something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("directory", type=Path, help="holds history/ and the broker's files")
-    parser.add_argument("--kills", type=int, default=0, help="0: only check what is there")
+    parser.add_argument(
+        "--kills", type=int, default=0, help="number of kills; 0 only checks a kept history"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--rate", type=float, default=60.0, help="records a second and producer")
+    parser.add_argument(
+        "--rate", type=float, default=60.0, help="records per second for each producer"
+    )
     parser.add_argument("--between", type=float, nargs=2, default=(0.5, 3.0), metavar="SECONDS")
     parser.add_argument("--no-java", action="store_true")
-    parser.add_argument("--shares", action="store_true", help="no groups but a share group")
+    parser.add_argument("--shares", action="store_true", help="use a share group as the only group")
     parser.add_argument(
-        "--brokers", type=int, default=1, help="a cluster of so many, whose leaders move"
+        "--brokers", type=int, default=1, help="number of brokers; with several, leaders move"
     )
     options = parser.parse_args()
     kept = options.directory / "history"

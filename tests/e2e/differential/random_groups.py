@@ -1,9 +1,10 @@
-"""The same random requests of members of a consumer group to two brokers, answers and records compared.
+"""Send the same random requests of members of a consumer group to two brokers, and compare responses and records.
 
-Members have ids of their own making (KIP-1082), of which no two share a bucket of Java's tables, and topics are chosen so
-that Apache Kafka's assignors meet them in the same order on both brokers; so every answer, and every record in
-__consumer_offsets, has to be the same. Two requests that take partitions away in Apache Kafka, and not in kwire, are not
-sent (docs/omissions.md): a member of the group takes an instance id, and one joins without topics before the next target.
+The members choose their own ids (KIP-1082), of which no two share a bucket of Java's hash tables. Topics are chosen so that
+Apache Kafka's assignors process them in the same order on both brokers. Every response, and every record in
+__consumer_offsets, must therefore be the same. Two requests after which Apache Kafka takes partitions away and kwire does not
+are not sent (docs/omissions.md): one in which a member of the group takes an instance id, and one in which a member joins
+without topics before the next target assignment.
 
 usage: python -m tests.e2e.differential.random_groups [--seeds 1-100] [--steps 40] [--regexes]
 """

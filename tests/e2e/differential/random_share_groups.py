@@ -1,4 +1,4 @@
-"""The same random requests to a share group of two brokers, answers and records compared; see random_groups.py.
+"""Send the same random requests to a share group of two brokers, and compare responses and records; see random_groups.py.
 
 usage: python -m tests.e2e.differential.random_share_groups [--seeds 1-100] [--steps 40]
 """

@@ -1,16 +1,16 @@
-"""The same random requests of members of a share group to two brokers, answers and stored states compared.
+"""Send the same random requests of members of a share group to two brokers, and compare responses and stored states.
 
-The state of the group's partitions is initialized directly, and its members do not join: the leader of a partition does
-not ask who is a member. Locks last longer than a program.
+The state of the group's partitions is initialized directly, and its members do not join: the leader of a partition does not
+check membership. Locks last longer than a program.
 
-Two moments of Apache Kafka are not kwire's, so they are waited for. A fetch answers before the next one may read the
-partition, and on a busy machine the wait for it is over first: what kwire has delivered and Apache Kafka has not yet is
-fetched from Apache Kafka again, never from kwire. And what a member had is released some time after it has left: a step of
-that kind ends when both have stored the same.
+At two points, the timing of Apache Kafka differs from kwire's, so the test waits. First, a fetch in Apache Kafka answers before
+the next fetch can read the partition, and on a busy machine the second fetch can time out before that. Records that kwire has
+delivered and Apache Kafka has not are fetched from Apache Kafka again, but never from kwire. Second, the records of a member
+are released some time after it has left. A step of that kind ends when both brokers have stored the same.
 
-Two mistakes of Apache Kafka 4.3.0, which its log tells of, end a program early (docs/omissions.md): it fails at an
-acknowledgement of which the start offset has passed a part, when it has no records in flight; and after records that a member
-had were deleted, it may go on to read below the start of the log, so that nobody gets any more.
+Two bugs of Apache Kafka 4.3.0, which its log shows, end a program early (docs/omissions.md). If no records are in flight, it
+fails at an acknowledgement that begins below the start offset. And after records that a member had were deleted, it can
+continue to read below the start of the log, so that no member receives records any more.
 
 usage: python -m tests.e2e.differential.random_shares [--seeds 1-100] [--steps 60] [--trace FOLDER]
 """
@@ -507,9 +507,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="1-20")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--shrink", action="store_true")
-    parser.add_argument(
-        "--trace", type=Path, help="where the steps of programs that differ are kept"
-    )
+    parser.add_argument("--trace", type=Path, help="folder for the steps of programs that differ")
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
     with tempfile.TemporaryDirectory() as folder:
