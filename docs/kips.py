@@ -52,11 +52,11 @@ class Kip(NamedTuple):
         """The row of the page."""
         notes = [self.note] if self.note else []
         if self.missing:
-            notes.append(f"not: {self.missing}")
+            notes.append(f"missing: {self.missing}")
         state = self.state(served)
         if state == PARTIAL and not self.missing:
             absent = [n for n in self.apis.split(",") if not _is_served(n, served)]
-            notes.append(f"not: {', '.join(name.strip() for name in absent)}")
+            notes.append(f"missing: {', '.join(name.strip() for name in absent)}")
         shown = [self.apis] if self.apis else []
         if self.test:
             shown.append(f"[{self.test.rpartition('/')[2]}](../tests/{self.test})")
@@ -110,9 +110,9 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         Kip("33", "index by time", test="log/test_read.py"),
         Kip(
             "57",
-            "lz4 frames with the right checksum",
+            "lz4 frames with the correct checksum",
             test="records/test_compression.py",
-            note="also the wrong checksum that magic 0 needs",
+            note="also the incorrect checksum that magic 0 requires",
         ),
         Kip(
             "58, 354",
@@ -162,7 +162,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "730",
             "blocks of producer ids",
             "AllocateProducerIds 0",
-            note="kwire brokers get theirs from the coordination store",
+            note="kwire brokers take theirs from the coordination store",
         ),
         Kip("841", "stopping brokers do not rejoin the ISR", test="controller/test_cluster.py"),
         Kip("858", "failing log directories in KRaft", "AssignReplicasToDirs 0"),
@@ -170,7 +170,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "890",
             "safer transactions",
             "AddPartitionsToTxn 4, Produce 12, EndTxn 5, TxnOffsetCommit 5",
-            note="the second protocol with the embedded store; with ZooKeeper partitions are verified, as in 3.9",
+            note="with the embedded store, the second version of the protocol; with ZooKeeper, partitions are verified as in 3.9",
         ),
         Kip("937", "bounds of timestamps", test="log/test_append.py"),
         Kip("939", "two-phase commit", stated=WIRE_ONLY),
@@ -182,7 +182,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         Kip("72", "limit on requests in memory", test="net/test_frame_memory.py", note="always on"),
         Kip("74", "limit on the size of a Fetch response", "Fetch 3"),
         Kip("79", "ListOffsets by time", "ListOffsets 1"),
-        Kip("207", "no latest offset until a new leader knows it", "ListOffsets 5"),
+        Kip("207", "no latest offset until a new leader knows its high watermark", "ListOffsets 5"),
         Kip("227", "incremental fetch sessions", "Fetch 7"),
         Kip("320", "fencing by leader epoch", "Fetch 9, ListOffsets 4, OffsetForLeaderEpoch 2"),
         Kip("392", "fetch from the nearest replica", "Fetch 11"),
@@ -210,7 +210,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "1166",
             "high watermarks of followers",
             "Fetch 18",
-            missing="earlier answers to followers, which do not exist with the embedded store",
+            missing="earlier responses to followers (there are none with the embedded store)",
         ),
     ),
     "Groups": (
@@ -238,7 +238,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "the consumer group protocol",
             "ConsumerGroupHeartbeat 0, ConsumerGroupDescribe 0, OffsetCommit 10, OffsetFetch 10",
             test="e2e/test_consumer_protocol.py",
-            note="with ZooKeeper, if all brokers are kwire",
+            note="with ZooKeeper only if all brokers are kwire",
         ),
         Kip("1082", "member ids made by clients", "ConsumerGroupHeartbeat 1"),
         Kip("1263", "an interval between target assignments", "ConsumerGroupHeartbeat 1"),
@@ -253,7 +253,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "share groups",
             "ShareGroupHeartbeat 1, ShareFetch 1, ShareAcknowledge 1, WriteShareGroupState 1",
             test="e2e/test_share_groups.py",
-            note="with ZooKeeper, if all brokers are kwire",
+            note="with ZooKeeper only if all brokers are kwire",
         ),
         Kip("1206", "exact limits of records in share groups", "ShareFetch 2"),
         Kip("1222", "renewed locks in share groups", "ShareFetch 2, ShareAcknowledge 2"),
@@ -343,13 +343,13 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "994, 1152",
             "filters in ListTransactions",
             "ListTransactions 1, ListTransactions 2",
-            note="patterns have a bound on their size",
+            note="the size of patterns is limited",
         ),
         Kip(
             "1066",
             "cordoned log directories",
             "DescribeLogDirs 5",
-            missing="`cordoned.log.dirs`, so that no directory is cordoned",
+            missing="`cordoned.log.dirs`; no directory is ever cordoned",
         ),
         Kip(
             "1073, 1102, 1142",
@@ -378,7 +378,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "11, 140, 290",
             "ACLs",
             "DescribeAcls 0, CreateAcls 0, DeleteAcls 0",
-            note="without authorizer.class.name they are answered SECURITY_DISABLED",
+            note="without authorizer.class.name, the response is SECURITY_DISABLED",
         ),
         Kip(
             "13, 55, 124",

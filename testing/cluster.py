@@ -87,7 +87,7 @@ class Cluster(InProcess):
         thread = self._running()
         if broker in self._nodes or broker not in self._folders:
             raise ValueError(
-                f"broker {broker} {'runs already' if broker in self._nodes else 'does not exist'}"
+                f"broker {broker} {'is already running' if broker in self._nodes else 'does not exist'}"
             )
         properties = {
             "default.replication.factor": str(self.replication_factor),
@@ -222,5 +222,5 @@ class Cluster(InProcess):
     def _node(self, broker: int) -> Node:
         if broker not in self._nodes:
             known = ", ".join(map(str, self._nodes))
-            raise ValueError(f"broker {broker} does not run; those that do are {known}")
+            raise ValueError(f"broker {broker} is not running; running brokers: {known}")
         return self._nodes[broker]

@@ -246,7 +246,7 @@ class Control:
         body = asked.body
         if isinstance(body, dict) and "faults" in body:
             if len(body) > 1:
-                raise BadRequest("beside 'faults' there is no other word")
+                raise BadRequest("'faults' must be the only key")
             body = body["faults"]
         given = body if isinstance(body, list) else [body]
         if len(given) + len(self._rules) > MAX_RULES:
@@ -340,8 +340,8 @@ class Control:
     def reset(self, asked: Asked) -> Any:
         if self.broker.keeps_data:
             raise Refused(
-                "the data of this broker are in a directory that was given to it; only a broker with "
-                "data of its own (no --data-dir, no log.dirs) can be emptied"
+                "this broker was given a directory for its data; only a broker with temporary data "
+                "(without --data-dir and log.dirs) can be reset"
             )
         for fork in self._forks.values():
             fork.close()
@@ -500,7 +500,7 @@ def openapi() -> dict[str, Any]:
     """The description of the port in OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
     error = {
-        "description": "It was not done.",
+        "description": "The request failed.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
     for each in OPERATIONS:
@@ -545,7 +545,7 @@ def openapi() -> dict[str, Any]:
         "info": {
             "title": "kwire control port",
             "version": "1",
-            "description": "Commands the time and the failures of a broker for tests, and records what its clients ask.",
+            "description": "Controls the time and the failures of a broker for tests, and records what its clients send.",
         },
         "security": [{"token": []}],
         "paths": paths,
@@ -557,8 +557,11 @@ def openapi() -> dict[str, Any]:
                 "Error": {
                     "type": "object",
                     "properties": {
-                        "error": {"type": "string", "description": "What is wrong, in words."},
-                        "code": {"type": "string", "description": "Kafka's error, if it is one."},
+                        "error": {"type": "string", "description": "A description of the problem."},
+                        "code": {
+                            "type": "string",
+                            "description": "The name of the error, if Kafka returned one.",
+                        },
                     },
                     "required": ["error"],
                 },

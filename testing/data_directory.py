@@ -89,7 +89,7 @@ def check(source: Path, layer: FileLayer) -> MetaProperties:
         )
     except FileNotFoundError:
         raise NoDataDirectory(
-            f"{source} is no data directory of a broker: it has no {META_PROPERTIES}"
+            f"{source} is not the data directory of a broker: it has no {META_PROPERTIES}"
         ) from None
     except CorruptMetaProperties as error:
         raise NoDataDirectory(str(error)) from None
@@ -97,7 +97,7 @@ def check(source: Path, layer: FileLayer) -> MetaProperties:
         raise NoDataDirectory(f"{source / META_PROPERTIES} has no broker id")
     if layer.is_locked(str(source / LOCK)):
         raise NoDataDirectory(
-            f"a broker runs on {source}; stop it, or fork it if it is one of kwire.testing"
+            f"a broker is running on {source}; stop it, or fork it if it is one of kwire.testing"
         )
     return meta
 
@@ -152,7 +152,7 @@ def nodes_of(
     missing = [number for number in numbers if number not in there]
     if missing:
         logger.warning(
-            "%s has no partition %s in this directory; they begin empty",
+            "%s has no partition %s in this directory; they start empty",
             topic,
             ", ".join(map(str, missing)),
         )

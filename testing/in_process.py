@@ -51,7 +51,7 @@ class InProcess(Helpers, ABC):
     def _begin(self, start: Callable[[LoopThread], Coroutine[Any, Any, None]]) -> None:
         """Start a thread, and brokers on it."""
         if self._thread is not None:
-            raise RuntimeError("this broker has been started already")
+            raise RuntimeError("this broker has already been started")
         if self.quiet:  # the log of others says it
             refuse_unknown(self._properties)
         from .node import StartError
@@ -62,7 +62,7 @@ class InProcess(Helpers, ABC):
         except BaseException as error:
             self._end()
             if isinstance(error, StartError):
-                raise ValueError(f"the broker does not start: {error}") from None
+                raise ValueError(f"the broker cannot start: {error}") from None
             raise
 
     def _finish(self, *, orderly: bool) -> None:
@@ -104,7 +104,7 @@ class InProcess(Helpers, ABC):
     def clock(self) -> Clock:
         """The brokers' time, which a test commands."""
         if self._clock is None:
-            raise RuntimeError("this broker does not run")
+            raise RuntimeError("this broker is not running")
         return self._clock
 
     # -- faults
@@ -210,7 +210,7 @@ class InProcess(Helpers, ABC):
 
     def _running(self) -> LoopThread:
         if self._thread is None:
-            raise RuntimeError("this broker does not run")
+            raise RuntimeError("this broker is not running")
         return self._thread
 
     def _connect(self) -> Client:

@@ -42,7 +42,7 @@ class ProcessBroker(Helpers):
         ValueError for an unknown setting.
         """
         if self._process is not None:
-            raise RuntimeError("the process runs already")
+            raise RuntimeError("the process is already running")
         refuse_unknown(self._properties)
         if self._folder is None:
             self._folder = folders.new_directory("process")
@@ -63,7 +63,7 @@ class ProcessBroker(Helpers):
         line = self._first_line(process)
         if not line.startswith("kwire ready "):
             self.kill()
-            raise RuntimeError("the broker does not start:\n" + "\n".join(self.log[-10:]))
+            raise RuntimeError("the broker cannot start:\n" + "\n".join(self.log[-10:]))
         self.bootstrap_servers = line.split()[-1]
         return self
 
@@ -117,7 +117,7 @@ class ProcessBroker(Helpers):
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise RuntimeError("the process does not run")
+            raise RuntimeError("the process is not running")
         return self._process
 
     def _end(self, number: signal.Signals) -> None:

@@ -115,7 +115,7 @@ def _topics(line: dict[str, Any]) -> tuple[RecordedTopic, ...]:
         raise BadRecording(
             "this recording was saved without frames, so it cannot be replayed; use save(path, frames=True)"
             if "request" in line
-            else "this is no recording of kwire.testing"
+            else "this is not a recording of kwire.testing"
         )
     return tuple(
         RecordedTopic(

@@ -104,7 +104,7 @@ class SecureBroker(Broker):
     @property
     def _folder(self) -> Path:
         if self._secrets is None:
-            raise RuntimeError("this broker does not run")
+            raise RuntimeError("this broker is not running")
         return self._secrets
 
     @property

@@ -167,7 +167,7 @@ def snapshot_path(name: str | Path) -> Path:
     """Where a snapshot is kept. Shape: a plain name is one of the directory SNAPSHOTS, anything else is a path. Errors: ValueError."""
     if isinstance(name, str) and os.sep not in name:
         if not name or name in (os.curdir, os.pardir):
-            raise ValueError(f"{name!r} is no name of a snapshot")
+            raise ValueError(f"{name!r} is not the name of a snapshot")
         return Path(SNAPSHOTS, name)
     return Path(name)
 
@@ -178,7 +178,7 @@ def save(state: State, copied: Path, path: Path) -> None:
     Shape: it is a data directory of a broker with the embedded store. Errors: OSError; ValueError if something else is there.
     """
     if path.exists() and not is_snapshot(path):
-        raise ValueError(f"{path} is there already, and is no snapshot")
+        raise ValueError(f"{path} already exists and is not a snapshot")
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f"{path.name}.", dir=path.parent))
     try:

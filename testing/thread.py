@@ -42,7 +42,7 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             raise RuntimeError("called on the broker's own thread")
         if not self._thread.is_alive():
-            raise RuntimeError("this broker does not run")
+            raise RuntimeError("this broker is not running")
         future = asyncio.run_coroutine_threadsafe(work(), self.loop)
         try:
             return future.result(timeout_s)

@@ -90,8 +90,8 @@ class BrokerConsole:
         logger.info("Console at http://%s", shown.address)
         if endpoint.host not in LOOPBACK:
             logger.warning(
-                "The console has no login for reading: everybody who can connect to %s sees records"
-                " and what else %s may see",
+                "The console has no login for reading: everyone who can connect to %s sees records"
+                " and everything else that %s may see",
                 shown.address,
                 self._config.get_str("kwire.console.principal"),
             )

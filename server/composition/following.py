@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_HTTP = (
-    "only a broker with kwire.http.listener (--http) takes the metrics of clients, to show them"
-)
+NO_HTTP = "only a broker with kwire.http.listener (--http) accepts the metrics of clients, because it shows them there"
 NO_DECODER = "opentelemetry-proto is not installed; pip install 'kwire[telemetry]'"
 
 
@@ -198,7 +196,7 @@ class GroupConfigSettings:
                 idle = [name for name in without_effect(now) if now[name] != then.get(name)]
                 if idle:
                     logger.warning(
-                        "of group %r, %s: kwire has no such groups, so this has no effect",
+                        "configs of group %r have no effect, because kwire has no groups of this type: %s",
                         desanitize(node),
                         ", ".join(idle),
                     )

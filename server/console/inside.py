@@ -206,7 +206,7 @@ def read_headers(
                 found.append((position, header))
                 position += header.size
     except WireError as error:
-        return found, size, f"at byte {position} is no batch: {error}"
+        return found, size, f"there is no batch at byte {position}: {error}"
     except OSError as error:
         return found, size, f"the file cannot be read: {error.strerror}"
     return found, position, ""

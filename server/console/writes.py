@@ -57,7 +57,7 @@ TARGETS = {
     "latest": "the end",
     "offset": "an offset",
     "time": "a time (UTC)",
-    "shift": "so many records on (or back, with a minus)",
+    "shift": "this many records forward (or back, with a minus)",
 }
 
 
@@ -667,7 +667,7 @@ async def show_abort(writes: Writes, values: Values) -> Form:
     name = values.get("id", "")
     return Form(
         f"Abort the transaction of {name}?",
-        "Its records will be marked as aborted, and its producer is fenced: it cannot go on, and has to be started again.",
+        "Its records will be marked as aborted, and its producer is fenced: it cannot continue and has to be restarted.",
         "Abort the transaction",
         [Field("id", "", name, "hidden")],
         "transactions",

@@ -132,5 +132,5 @@ class BrokerLine:
                 await asyncio.sleep(RETRY_S)
             else:
                 if tries >= WARN_TRIES:
-                    logger.info("Broker %d is reached again", self.broker.id)
+                    logger.info("Broker %d can be reached again", self.broker.id)
                 return response

@@ -325,7 +325,7 @@ class Controller:
             try:
                 await self._active_epoch.active.writes.confirm()
             except NotController as error:
-                logger.info("Not the controller any more: %s", error)
+                logger.info("No longer the controller: %s", error)
                 self._lost_office()
                 return True
             return False
@@ -449,7 +449,7 @@ class Controller:
 
     def _failed(self, error: Exception, future: asyncio.Future[Any] | None) -> None:
         if isinstance(error, NotController):
-            logger.info("Not the controller any more: %s", error)
+            logger.info("No longer the controller: %s", error)
             self._lost_office()
         if future is not None:
             if not future.done():
@@ -522,7 +522,7 @@ class Controller:
                     for suspect in sorted(self._suspects):
                         await self._active_epoch.leadership.suspect(suspect)
                 except NotController as error:
-                    logger.info("Not the controller any more: %s", error)
+                    logger.info("No longer the controller: %s", error)
                     self._step_down()
             controller_id = await self.cluster.controller_id()
             if controller_id >= 0:

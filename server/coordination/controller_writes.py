@@ -59,7 +59,9 @@ class ControllerWrites:
             return (await commit(self._store, [check, *ops]))[1:]
         except (BadVersion, NoNode, NodeExists) as error:
             if error.index == 0:
-                raise NotController(f"controller epoch {self.controller.epoch} is over") from error
+                raise NotController(
+                    f"controller epoch {self.controller.epoch} has ended"
+                ) from error
             error.index -= 1
             raise
 

@@ -285,7 +285,7 @@ def _acls(image: KraftImage, converted: Converted) -> None:
     converted.leave_out("ACLs that kwire cannot express", unknown)
     if image.acls:
         converted.notes.append(
-            "ACLs count only if there is an authorizer: set authorizer.class.name for kwire, too"
+            "ACLs take effect only with an authorizer: set authorizer.class.name for kwire, too"
         )
 
 
@@ -303,7 +303,7 @@ def _tokens(image: KraftImage, converted: Converted) -> None:
         _put(converted.nodes, tokens.token_path(info.token_id), tokens.encode_token(info))
     if image.tokens:
         converted.notes.append(
-            f"{len(image.tokens)} delegation tokens are valid with the same delegation.token.secret.key only"
+            f"{len(image.tokens)} delegation tokens are valid only with the same delegation.token.secret.key"
         )
 
 

@@ -84,7 +84,7 @@ def quota_values(
                 value = nan
             if isnan(value):
                 where = paths.config_path(*node)
-                logger.error("%s: %s is %r, which is no number, and ignored", where, key, text)
+                logger.error("%s: %s is %r, which is not a number and is ignored", where, key, text)
             else:
                 values[key] = value
     return values

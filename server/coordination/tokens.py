@@ -79,7 +79,7 @@ def principal_of(sanitized: str) -> str:
     principal = paths.desanitize(sanitized)
     kind, colon, _ = principal.partition(":")
     if not (kind and colon):
-        raise NotAPrincipal(f"{principal!r} is no principal")
+        raise NotAPrincipal(f"{principal!r} is not a principal")
     return principal
 
 

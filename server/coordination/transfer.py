@@ -156,9 +156,11 @@ async def refuse_other_cluster(store: Store, data: bytes | None, expected: str |
     found = (await store.get_many([paths.CLUSTER_ID]))[0]
     if found is not None and paths.decode_cluster_id(found[0]) != theirs:
         ours = paths.decode_cluster_id(found[0])
-        raise BadDocument(f"the store is of cluster {ours}, the export of {theirs}")
+        raise BadDocument(f"the store belongs to cluster {ours}, but the export to {theirs}")
     if expected not in (None, theirs):
-        raise BadDocument(f"the data directory is of cluster {expected}, the export of {theirs}")
+        raise BadDocument(
+            f"the data directory belongs to cluster {expected}, but the export to {theirs}"
+        )
 
 
 async def put(store: Store, path: str, data: bytes | None, version: int) -> None:

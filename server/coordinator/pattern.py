@@ -34,7 +34,7 @@ class Pattern:
             (reason,) = error.args
             raise InvalidPattern(f"{reason.decode(errors='replace')} in {text!r}") from None
         except UnicodeError:
-            raise InvalidPattern(f"{text!r} is no Unicode text") from None
+            raise InvalidPattern(f"{text!r} is not Unicode text") from None
         self.text = text
 
     @property

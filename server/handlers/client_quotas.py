@@ -7,8 +7,8 @@ of the same node, such as SCRAM credentials. The entries of a request are change
 refused does not affect the others; an entity that is named twice has one row.
 Versions: 0-1, which differ in their encoding only.
 An operation that removes something else than a quota has no effect; in Apache Kafka 3.9 it removes SCRAM credentials.
-Omitted: host names in place of addresses, which Apache Kafka resolves. Values that are no number (NaN) are refused. Where
-Apache Kafka answers UNKNOWN_SERVER_ERROR (names that no node can have, unknown match types), it is INVALID_REQUEST.
+Omitted: host names in place of addresses (Apache Kafka resolves them). The value NaN is rejected. Names that no node can
+have and unknown match types are answered with INVALID_REQUEST; Apache Kafka answers UNKNOWN_SERVER_ERROR.
 Source: ZkAdminManager.describeClientQuotas, alterClientQuotas (3.9); KIP-546, KIP-612.
 """
 

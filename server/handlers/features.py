@@ -5,7 +5,7 @@ level was never set has the highest. With ZooKeeper there are no features, as in
 refused by itself.
 Versions: 0 only raises levels, although it has a field that says otherwise (in Apache Kafka 4, too); 1 has types of
 upgrades, and validates (KIP-584, KIP-778); 2 has no rows.
-Omitted: metadata.version, kraft.version and eligible.leader.replicas.version, which are about KRaft's metadata log.
+Omitted: metadata.version, kraft.version and eligible.leader.replicas.version, which describe KRaft's metadata log.
 Source: ControllerApis.handleUpdateFeatures, FeatureControlManager (4.3); KafkaController.updateFeatures (3.9).
 """
 

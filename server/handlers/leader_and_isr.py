@@ -7,7 +7,7 @@ the config of a topic that is new to this broker is read from the coordination s
 that is the controller itself listens to nobody else: it asks the store whether another one was elected,
 and if not, the sender is refused with STALE_CONTROLLER_EPOCH.
 Versions: all versions of Apache Kafka 3.9; only in a cluster (ceiling 3.9).
-Omitted: requests of a KRaft controller that takes over a ZooKeeper cluster (migration).
+Omitted: requests of a KRaft controller that takes over a ZooKeeper cluster (migration to KRaft).
 Source: KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest, handleUpdateMetadataRequest.
 """
 

@@ -9,8 +9,8 @@ Versions: ListOffsets 0 answers several offsets of segments, newest first; later
 partition that is named twice. -3 (largest timestamp) from 7 on, -4 (earliest local) from 8 on, -5
 (latest tiered) from 9 on, -6 (earliest not yet tiered) from 11 on; in older versions these get
 UNSUPPORTED_VERSION in the row. The timeout of version 10 (KIP-1075) is for lookups in tiered storage.
-Omitted: tiered storage: the earliest local offset is the log's start; there is no latest tiered
-offset, nor one that is still to be tiered.
+Omitted: tiered storage. The earliest local offset is the start of the log; there is neither a latest
+tiered offset nor an earliest one that is still to be tiered.
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.lastOffsetForLeaderEpoch.
 """
 

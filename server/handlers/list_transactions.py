@@ -4,8 +4,8 @@ Behavior: lists the transactional ids that this broker coordinates and that pass
 pattern is an expression of RE2 for the whole id. Matching many ids, or with a large expression, is
 work for a worker process.
 Versions: 0-2 (KIP-664): v1 the duration (KIP-994), v2 the pattern (KIP-1152).
-Omitted: expressions that take more than 1 MiB, or matches more than a worker process may take:
-INVALID_REGULAR_EXPRESSION.
+Omitted: regular expressions that need more than 1 MiB, and searches that exceed the limits of a worker
+process, are answered with INVALID_REGULAR_EXPRESSION.
 Source: TransactionCoordinator.handleListTransactions.
 """
 

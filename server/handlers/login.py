@@ -131,7 +131,7 @@ class SaslLogins:
             self._making = None
 
     def _not_taken_up(self, error: Exception) -> None:
-        logger.error("changed settings of logins are not taken up: %s", error)
+        logger.error("changed settings for logins are not applied: %s", error)
 
     def close(self) -> None:
         """Stop applying changes."""

@@ -4,7 +4,7 @@ Behavior: one answer converts at most MAX_CONVERTED_BYTES, but at least one batc
 converted on the loop, the rest in a worker process. Batches of which nothing remains (transaction
 markers) are skipped, so that a client does not ask for them again for ever.
 Versions: magic 1 for 2 and 3, magic 0 for 0 and 1. Headers, producer ids and transactions are lost.
-Omitted: Apache Kafka pads a converted answer to its original size with a truncated message; kwire
+Omitted: Apache Kafka pads a converted response to its original size with a truncated message; kwire
 does not.
 Source: KafkaApis.maybeConvertFetchedData, LazyDownConversionRecords.
 """

@@ -6,8 +6,8 @@ them the member has acquired, for how long, and how often they were delivered (s
 nothing to acquire, the request waits (server/share/manager.py). Acknowledgements in it are taken first, and the answer
 waits until they are stored.
 Versions: 1-2; 2 renews locks (KIP-1222), and acquires no more records than asked for (KIP-1206).
-Omitted: a member over its quota is throttled, but its answer is not emptied as in Apache Kafka, where the records that
-it has acquired stay locked without being delivered.
+Omitted: a member over its quota is throttled, but gets its records. Apache Kafka empties the response, so the records
+that the member has acquired stay locked without being delivered.
 Source: KafkaApis.handleShareFetchRequest, processShareFetchResponse; ShareSessionContext.
 """
 

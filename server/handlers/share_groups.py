@@ -5,7 +5,7 @@ server/coordinator/share_groups.py. A partition is assigned when its share coord
 after a member has named its topic. A group that is large gets its target a moment after the request that asks for it.
 Versions: ShareGroupHeartbeat and ShareGroupDescribe 1: 0 was an early release's. DescribeShareGroupOffsets 0-1: v1 lag.
 AlterShareGroupOffsets and DeleteShareGroupOffsets 0.
-Omitted: the members of one group read at most 10,000 topics with 20,000 partitions together.
+Omitted: the members of one group can read at most 10,000 topics with 20,000 partitions in total.
 Source: KafkaApis.handleShareGroupHeartbeat and its like; KIP-932.
 """
 

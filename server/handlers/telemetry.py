@@ -5,7 +5,7 @@ pushes it at that interval. What it pushes is shown at /metrics. Both APIs are s
 it: with kwire.http.listener, and if opentelemetry-proto is installed; Apache Kafka serves them only with a plug-in that
 takes the metrics.
 Versions: 0 (KIP-714).
-Omitted: metrics that are no numbers (histograms, summaries) are counted and dropped.
+Omitted: metrics that are not single numbers (histograms, summaries) are counted and dropped.
 Source: ClientMetricsManager (4.3).
 """
 

@@ -277,4 +277,4 @@ async def drop_laggards(replicas: ReplicaManager) -> None:
         try:
             replicas.drop_laggards()
         except Exception:
-            logger.exception("looking for followers that lag failed")
+            logger.exception("the search for followers that lag failed")

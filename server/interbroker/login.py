@@ -69,7 +69,7 @@ class BrokerLogin:
         try:
             self._own = self._read()
         except ConfigError as error:
-            logger.error("changed settings of logins at other brokers are not taken up: %s", error)
+            logger.error("changed settings for logins to other brokers are not applied: %s", error)
 
     async def client(self, host: str) -> SaslClient:
         """The client's half of a new login at a host. Errors: LoginFailed."""
@@ -88,7 +88,7 @@ class BrokerLogin:
         self._lines.log(
             logging.ERROR,
             address,
-            "Cannot log in at the broker at %s%s with %s, trying again: %s",
+            "Cannot log in to the broker at %s%s with %s, trying again: %s",
             address,
             who,
             self.mechanism,
@@ -127,7 +127,7 @@ def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> Own:
             raise JaasError(f"{mechanism} needs {wanted}, not {module.class_name}")
         user, password = module.require("username"), module.require("password")
     except JaasError as error:
-        raise settings.refusal(JAAS, f"{error}, which this broker logs in with at others") from None
+        raise settings.refusal(JAAS, f"{error}, with which this broker logs in to others") from None
     by_token = module.get("tokenauth").lower() == "true"
 
     async def new_client(_: str) -> SaslClient:

@@ -199,7 +199,7 @@ class LogDirectory:
         try:
             return self._checkpoints.read(name)
         except CorruptCheckpoint as e:
-            logger.error("%s; going on without it", e)
+            logger.error("%s; continuing without it", e)
             return {}
 
     def begin_checkpoint(
@@ -291,5 +291,5 @@ def split_names(names: Iterable[str], directory: str) -> FoundLogs:
             if tp.topic != CLUSTER_METADATA_TOPIC:  # of KRaft: metadata_log.py
                 logs.append(tp)
         elif not name.startswith("."):
-            logger.warning("%s/%s is no log of a partition and is left alone", directory, name)
+            logger.warning("%s/%s is not the log of a partition and is left alone", directory, name)
     return FoundLogs(logs, deleted, futures)

@@ -221,7 +221,7 @@ class LogManager:
             known = opened.high_watermarks.get(tp, 0)
             if known > log.log_end_offset:
                 logger.warning(
-                    "%s ends at offset %d, where records up to %d were stored: files of it are"
+                    "%s ends at offset %d, although records up to %d were stored: files of it are"
                     " missing or damaged",
                     log.dir,
                     log.log_end_offset,
@@ -241,7 +241,7 @@ class LogManager:
                 or current.topic_id != topic_id
             ):
                 logger.warning(
-                    "%s is left alone: it is no copy of a log in another directory",
+                    "%s is left alone: it is not a copy of a log in another directory",
                     directory.file(name),
                 )
                 continue
@@ -483,7 +483,11 @@ class LogManager:
         old, source = self._replaced.pop(tp)
         target = self._directory_of.get(tp)
         if target is not None and target.offline:
-            logger.error("%s stays: %s, where it was moved to, has failed", old.dir, target)
+            logger.error(
+                "%s stays where it is, because %s, to which it was being moved, has failed",
+                old.dir,
+                target,
+            )
         elif not source.offline:
             with suppress(OSError):  # the directory is offline now
                 path = self._rename_away(old, source, DELETE_SUFFIX)

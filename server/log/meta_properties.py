@@ -55,7 +55,7 @@ def parse_meta_properties(data: bytes, path: str = META_PROPERTIES) -> MetaPrope
         key = "broker.id" if version == 0 else "node.id"
         number = values.pop(key, None)
         if number is not None and not number.isdecimal():
-            raise CorruptMetaProperties(f"{path}: {key}={number} is no number of a broker")
+            raise CorruptMetaProperties(f"{path}: {key}={number} is not a broker id")
         return MetaProperties(
             int(number) if number is not None else None,
             values.pop("cluster.id", None),

@@ -169,7 +169,7 @@ def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Bat
             if size is None:
                 raise Refusal(
                     ErrorCode.CORRUPT_MESSAGE,
-                    f"{len(records) - position} bytes at {position} are no whole batch",
+                    f"{len(records) - position} bytes at {position} are not a whole batch",
                 )
             header = read_header(records, position)
             if header.magic == 2 and header.base_offset != 0 and origin is AppendOrigin.CLIENT:

@@ -210,10 +210,10 @@ def _is_to_be_repeated(
         )
         return False
     if error in REFUSED:
-        logger.info("%s: in-sync replicas stay: %s", partition.tp, error.name)
+        logger.info("%s: in-sync replicas are unchanged: %s", partition.tp, error.name)
         partition.on_isr_refused(now_ms)
         return False
     if error in OVERTAKEN:
-        logger.info("%s: waiting for the controller's news: %s", partition.tp, error.name)
+        logger.info("%s: waiting for news from the controller: %s", partition.tp, error.name)
         return False
     return True

@@ -344,7 +344,7 @@ class Fetcher:
         tp = followed.partition.tp
         if error == ErrorCode.FENCED_LEADER_EPOCH:
             # The controller has moved on and will inform this broker, too.
-            logger.info("%s: epoch %d is over", tp, followed.leader_epoch)
+            logger.info("%s: epoch %d has ended", tp, followed.leader_epoch)
         elif error not in EXPECTED_ERRORS:
             logger.warning("%s: fetching from broker %d failed: %s", tp, self.leader_id, error.name)
         self._delay(followed, now_ms)

@@ -96,7 +96,7 @@ class PasswordEncoder:
             return self._decode(fields)
         except KeyError as error:
             raise PasswordError(
-                f"it has no {error.args[0]}, so it is no encoded password"
+                f"it has no {error.args[0]}, so it is not an encoded password"
             ) from None
 
     def _decode(self, fields: Mapping[str, str]) -> str:

@@ -134,7 +134,7 @@ class SharePartition:
             if gap_offset < 0 and first > expected:
                 gap_offset = expected
             if state not in STORED:
-                raise ValueError(f"{state} is no state of records")
+                raise ValueError(f"{state} is not a state of records")
             if state == ACQUIRED:  # no member could release it later
                 state = AVAILABLE
             expected = last + 1

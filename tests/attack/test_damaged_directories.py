@@ -86,7 +86,7 @@ def test_log_shorter_than_it_was_is_named(tmp_path: Path, caplog: pytest.LogCapt
     (tmp_path / "a-0" / f"{0:020d}.log").unlink()
     with caplog.at_level(logging.WARNING):
         again = start(tmp_path)
-    assert f"{tmp_path}/a-0 ends at offset 0, where records up to 2 were stored" in caplog.text
+    assert f"{tmp_path}/a-0 ends at offset 0, although records up to 2 were stored" in caplog.text
     again.unlock()
 
 
@@ -110,7 +110,7 @@ def test_log_of_a_topic_that_the_store_does_not_know_is_kept_under_another_name(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"version=0\nbroker.id=abc\n", "meta.properties: broker.id=abc is no number of a broker"),
+        (b"version=0\nbroker.id=abc\n", "meta.properties: broker.id=abc is not a broker id"),
         (b"version=7\nbroker.id=1\n", "meta.properties: unknown version 7"),
         (b"\xff\x00\x01", "meta.properties: no '=' in line"),
     ],

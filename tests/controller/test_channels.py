@@ -121,7 +121,7 @@ def test_broker_that_cannot_be_reached_gets_everything_later(
     said = [record.message for record in caplog.records if "roker 2" in record.message]
     assert said == [
         "Cannot reach broker 2, retrying until it is gone: nobody listens",
-        "Broker 2 is reached again",
+        "Broker 2 can be reached again",
     ]
 
 

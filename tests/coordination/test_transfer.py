@@ -135,7 +135,9 @@ def test_export_of_another_cluster_than_the_directorys_is_refused(run: Run) -> N
             await fill(source)
             lines = [json.dumps(node) for node in await dump(source)]
         store = await maker.session()
-        with pytest.raises(BadDocument, match=r"directory is of cluster else, .* the-cluster-id"):
+        with pytest.raises(
+            BadDocument, match=r"directory belongs to cluster else, .* the-cluster-id"
+        ):
             await import_tree(store, lines, cluster_id="else")
 
     run(body)

@@ -30,7 +30,7 @@ def test_state_follows_from_what_is_served(apis: str, missing: str, state: str) 
 
 
 def test_versions_that_are_not_served_are_named() -> None:
-    assert Kip("1", "x", "Produce 13, Fetch 18").cells(SERVED)[-1] == "not: Fetch 18"
+    assert Kip("1", "x", "Produce 13, Fetch 18").cells(SERVED)[-1] == "missing: Fetch 18"
 
 
 def test_every_version_that_a_row_names_is_one_of_kafkas() -> None:

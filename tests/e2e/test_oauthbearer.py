@@ -82,8 +82,8 @@ def test_token_that_is_not_accepted_is_refused_and_the_log_says_why(broker: Kwir
     refused.poll(0)
     with pytest.raises(KafkaException):
         refused.list_topics(timeout=1)
-    # The client goes on trying.
-    reason = "login with OAUTHBEARER has failed: the audience (aud) is none of"
+    # The client keeps trying.
+    reason = "login with OAUTHBEARER has failed: the audience (aud) is not one of"
     wait_until(lambda: reason in broker.log_path.read_text(), "the reason is in the log")
     assert text not in broker.log_path.read_text()
 

@@ -507,7 +507,7 @@ def test_changed_settings_count_for_new_logins(caplog: pytest.LogCaptureFixture)
     before = connection.logins.mechanisms
     config.set_dynamic(broker=config.passwords.encode({name: other}, {}))
     assert connection.logins.mechanisms is before
-    assert "not taken up" in caplog.text and "secret" not in caplog.text
+    assert "not applied" in caplog.text and "secret" not in caplog.text
 
 
 def test_change_of_one_mechanism_leaves_the_others_as_they_are() -> None:

@@ -8,25 +8,25 @@ from typing import NamedTuple
 
 RECORDED = Path(__file__).parent / "beside_kafka.json"
 
-NO_SUCH_BEAN = "Apache Kafka 3.9.2 has none; Confluent Server does"
-ONLY_KRAFT = "Apache Kafka has it with KRaft only"
-ON_FIRST_USE = "Apache Kafka makes the MBean of a topic with the first failure"
+NO_SUCH_BEAN = "Apache Kafka 3.9.2 does not have it; Confluent Server does"
+ONLY_KRAFT = "Apache Kafka has it only with KRaft"
+ON_FIRST_USE = "Apache Kafka creates the MBean of a topic at the first failure"
 #: By the distinguishing part of the MBean, with its attribute.
 REASONS = {
-    "linux-disk-read-bytes": "what each process did",
-    "linux-disk-write-bytes": "what each process did",
-    "NetworkProcessorAvgIdlePercent": "of one network thread in its first half minute, and of the whole event loop",
-    "RequestHandlerAvgIdlePercent": "a rate in Apache Kafka, without this attribute; the event loop's",
-    "name=BytesInPerSec": "in records of internal topics only; those of the load are equal",
+    "linux-disk-read-bytes": "the input and output of each process",
+    "linux-disk-write-bytes": "the input and output of each process",
+    "NetworkProcessorAvgIdlePercent": "Apache Kafka: one network thread in its first half minute; kwire: the whole event loop",
+    "RequestHandlerAvgIdlePercent": "in Apache Kafka a rate, without this attribute; in kwire that of the event loop",
+    "name=BytesInPerSec": "only records of internal topics differ; those of the load are equal",
     "FailedProduceRequestsPerSec": ON_FIRST_USE,
     "FailedFetchRequestsPerSec": ON_FIRST_USE,
     "name=RequestsPerSec": "Apache Kafka had to be asked again for a producer id while a transaction ended",
     "TimeMs": "the same repeated requests for a producer id",
-    "[connection-count]": "the broker's controller has a connection of its own to it",
-    "[connections]": "the broker's controller has a connection of its own to it",
-    "connection-creation-rate": "over half a minute, and over the time since the scrape before",
-    "connection-close-rate": "over half a minute, and over the time since the scrape before",
-    "partition-load-time": "what each took",
+    "[connection-count]": "Apache Kafka's controller has its own connection to the broker",
+    "[connections]": "Apache Kafka's controller has its own connection to the broker",
+    "connection-creation-rate": "Apache Kafka: over half a minute; kwire: since the previous scrape",
+    "connection-close-rate": "Apache Kafka: over half a minute; kwire: since the previous scrape",
+    "partition-load-time": "the time that each broker took",
     "transactional-id-count": NO_SUCH_BEAN,
     "active-transaction-total-time-max": NO_SUCH_BEAN,
     "partitions-total-size": NO_SUCH_BEAN,

@@ -204,7 +204,7 @@ DASHBOARDS = (
     ),
 )
 
-NO_JVM = "kwire does not run on a JVM; process_* and python_gc_* tell the same of its process"
+NO_JVM = "kwire does not run on a JVM; process_* and python_gc_* show the same for its process"
 KUBERNETES = "comes from Kubernetes, not from the broker"
 CONFLUENT_SERVER = "Confluent Server has it, Apache Kafka does not"
 #: Series that cannot be served, or are not, with the reasons.
@@ -220,8 +220,8 @@ MISSING = {
     "kafka_connect_app_info": "comes from Kafka Connect, and only fills the dashboard's variable `env`",
     "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms": "requests to the store are made in groups, without waiting for one another, and are not timed",
     "kafka_network_acceptor_acceptorblockedpercent": "there is no acceptor thread that could be blocked",
-    "kafka_server_brokertopicmetrics_producemessageconversionspersec": "the worker process that converts does not tell how many records it converted",
-    "kafka_server_brokertopicmetrics_fetchmessageconversionspersec": "the worker process that converts does not tell how many records it converted",
+    "kafka_server_brokertopicmetrics_producemessageconversionspersec": "the worker process that converts records does not report how many it converted",
+    "kafka_server_brokertopicmetrics_fetchmessageconversionspersec": "the worker process that converts records does not report how many it converted",
     "kafka_server_transaction_coordinator_metrics_transaction_timeout_count": CONFLUENT_SERVER,
     "kafka_server_transaction_coordinator_metrics_transaction_timeout_rate": CONFLUENT_SERVER,
     "kafka_server_transaction_coordinator_metrics_transaction_state_error_count": CONFLUENT_SERVER,

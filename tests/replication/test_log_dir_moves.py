@@ -582,7 +582,7 @@ def test_copies_without_their_log_are_left_alone(tmp_path: Path, caplog: Any) ->
         (tmp_path / "two" / f"orders-0.{'a' * 32}-future").mkdir(parents=True)
         room = Room(tmp_path).begin(topic_image("orders"))
         assert room.logs.future(TP) is None
-        assert "it is no copy of a log in another directory" in caplog.text
+        assert "it is not a copy of a log in another directory" in caplog.text
         assert (tmp_path / "two" / f"orders-0.{'a' * 32}-future").exists()
         room.stop()
 

@@ -84,8 +84,8 @@ def test_what_is_no_encoded_password_is_refused_without_being_shown():
     encoder = PasswordEncoder(SECRET, QUICK)
     good = encoder.encode("abc")
     for wrong, reason in [
-        ("hush", "no encoded password"),
-        ("", "no encoded password"),
+        ("hush", "not an encoded password"),
+        ("", "not an encoded password"),
         (good.replace("keyLength:128", "keyLength:hush"), "not a number"),
         (good.replace("keyLength:128", "keyLength:129"), "not of AES"),
         (good.replace("iterations:1", "iterations:999999999"), "more than 200000 iterations"),

@@ -743,7 +743,7 @@ def test_empty_partition_acquires_nothing() -> None:
 
 
 def test_stored_state_of_another_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="77 is no state"):
+    with pytest.raises(ValueError, match="77 is not a state"):
         Window(5, (5, 10, 77, 1))
 
 

@@ -93,7 +93,7 @@ def test_forks_of_forks_hold_what_each_of_them_held() -> None:
 
 
 def test_what_cannot_be_is_refused_in_words() -> None:
-    with pytest.raises(RuntimeError, match="this broker does not run"):
+    with pytest.raises(RuntimeError, match="this broker is not running"):
         _ = Broker().clock
     with Broker() as broker:
         topic = broker.topic("orders", partitions=2)
@@ -288,7 +288,7 @@ def test_settings_are_kafkas_and_bad_ones_are_named() -> None:
     with Broker({"num.partitions": 4, "auto.create.topics.enable": True}) as broker:
         send(producer(broker.bootstrap_servers), "made")
         assert len(broker.client.leaders("made")) == 4
-    with pytest.raises(ValueError, match=r"the broker does not start: .*num\.partitions"):
+    with pytest.raises(ValueError, match=r"the broker cannot start: .*num\.partitions"):
         Broker({"num.partitions": "many"}).start()
 
 

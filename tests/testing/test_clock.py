@@ -326,7 +326,7 @@ def test_clock_of_a_broker_that_does_not_run_says_so() -> None:
     broker = Broker().start()
     broker.stop()
     for verb in (broker.clock.freeze, lambda: broker.clock.advance("1s"), broker.topic):
-        with pytest.raises(RuntimeError, match="this broker does not run"):
+        with pytest.raises(RuntimeError, match="this broker is not running"):
             verb()
 
 

@@ -216,7 +216,7 @@ def test_reset_leaves_nothing_but_the_address(port: Port) -> None:
         ("POST", "/v1/faults", [{"close": True}, {"nth": "x"}], 400, "nth in rule 2 is a whole number or a list of them, not 'x'"),
         ("POST", "/v1/faults", {"operation": "wirte"}, 400, "unknown file operation 'wirte'; did you mean 'write'?"),
         ("POST", "/v1/faults", 7, 400, "the rule is a JSON object, not 7"),
-        ("POST", "/v1/faults", {"faults": [], "x": 1}, 400, "beside 'faults' there is no other word"),
+        ("POST", "/v1/faults", {"faults": [], "x": 1}, 400, "'faults' must be the only key"),
         ("POST", "/v1/topics", {"name": "a/b"}, 409, "INVALID_TOPIC_EXCEPTION"),
         ("POST", "/v1/topics", {"partitions": True}, 400, "partitions in the body is a whole number, not True"),
         ("POST", "/v1/clock/advance", {"duration": "-1s"}, 400, "time cannot be advanced by '-1s'"),
@@ -362,7 +362,7 @@ def test_data_in_a_directory_of_ones_own_are_kept_and_never_emptied(tmp_path: Pa
             assert port.done("GET", "/v1/topics") == expected
             port.ask("POST", "/v1/topics", {"name": "orders"})
             status, answer = port.ask("POST", "/v1/reset")
-            assert (status, "only a broker with data of its own" in answer["error"]) == (409, True)
+            assert (status, "only a broker with temporary data" in answer["error"]) == (409, True)
         finally:
             port.control.close()
             broker.stop()

@@ -204,10 +204,10 @@ def test_snapshot_with_a_plain_name_is_in_the_working_directory(
             broker.topic(f"t{number}")
             broker.snapshot("shop")
         assert os.listdir(".kafka-snapshots") == ["shop"]
-        with pytest.raises(ValueError, match="is no name of a snapshot"):
+        with pytest.raises(ValueError, match="is not the name of a snapshot"):
             broker.snapshot("..")
         (tmp_path / "mine").mkdir()
-        with pytest.raises(ValueError, match="mine is there already, and is no snapshot"):
+        with pytest.raises(ValueError, match="mine already exists and is not a snapshot"):
             broker.snapshot(tmp_path / "mine")
     with Broker() as broker:
         broker.restore("shop")
@@ -290,7 +290,7 @@ def test_directory_of_apache_kafka_is_served_from_a_copy(tmp_path: Path, clean: 
 def test_directory_in_use_is_refused(tmp_path: Path) -> None:
     with (
         Broker(directory=tmp_path),
-        pytest.raises(ValueError, match=r"a broker runs on .*; stop it, or fork it"),
+        pytest.raises(ValueError, match=r"a broker is running on .*; stop it, or fork it"),
     ):
         Broker.from_directory(tmp_path).start()
 
@@ -300,7 +300,7 @@ def test_directory_in_use_is_refused(tmp_path: Path) -> None:
     [
         (
             lambda path: (path / "meta.properties").unlink(),
-            r"is no data directory of a broker: it has no meta\.properties",
+            r"is not the data directory of a broker: it has no meta\.properties",
         ),
         (
             lambda path: (path / "meta.properties").write_text("version=7"),

@@ -57,7 +57,7 @@ def test_directory_of_a_killed_process_is_served_from_a_copy() -> None:
         send(producer(broker.bootstrap_servers), topic, b"1")
         assert broker._folder is not None
         data = broker._folder / "data"
-        with pytest.raises(ValueError, match=f"a broker runs on {data}"):
+        with pytest.raises(ValueError, match=f"a broker is running on {data}"):
             Broker.from_directory(data).start()
         broker.kill()
         with Broker.from_directory(data) as copy:

@@ -143,7 +143,7 @@ def test_requests_with_secrets_are_neither_saved_nor_sent(tmp_path: Path) -> Non
     ("line", "said"),
     [
         ('{"request": {}}', "line 1: this recording was saved without frames.*frames=True"),
-        ("{}", "line 1: this is no recording of kwire.testing"),
+        ("{}", "line 1: this is not a recording of kwire.testing"),
         ("pizza", "line 1 is not of a recording: Expecting value"),
         (
             '{"kafkaRecording": 1, "topics": []}\n{"api": "Fetch"}',

@@ -67,7 +67,7 @@ class ClaimRules:
         audiences = claim if isinstance(claim, list) else [claim]
         if not any(isinstance(each, str) and each in self.audiences for each in audiences):
             raise InvalidToken(
-                "the audience (aud) is none of sasl.oauthbearer.expected.audience"
+                "the audience (aud) is not one of sasl.oauthbearer.expected.audience"
                 if self.audiences
                 else "the token has an audience (aud), and sasl.oauthbearer.expected.audience is not set"
             )

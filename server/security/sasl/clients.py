@@ -41,7 +41,7 @@ class PlainClient:
 
     def evaluate(self, challenge: bytes) -> bytes | None:
         if challenge:
-            raise LoginFailed("the other broker answered PLAIN with a question")
+            raise LoginFailed("the other broker answered PLAIN with a challenge")
         return None
 
 

@@ -44,7 +44,7 @@ def cipher_suites(names: list[str]) -> CipherSuites:
             continue
         suite = _openssl_name(name)
         if suite is None:
-            raise NoSuchSuites(f"{name} is no cipher suite that kwire can negotiate")
+            raise NoSuchSuites(f"{name} is not a cipher suite that kwire can negotiate")
         older.append(suite)
     if not newer and not older:
         raise NoSuchSuites("kwire can negotiate none of these suites")

@@ -249,7 +249,9 @@ def _open_pkcs12(
         if "password" in str(error).lower():
             reason = "does not open the file: it is wrong, or the file is damaged"
             raise settings.refusal(f"{prefix}.password", reason) from None
-        raise settings.refusal(f"{prefix}.location", f"this is no PKCS12 file: {error}") from None
+        raise settings.refusal(
+            f"{prefix}.location", f"this is not a PKCS12 file: {error}"
+        ) from None
 
 
 def _checked(settings: Settings, source: str, identity: Identity) -> Identity:

@@ -64,7 +64,7 @@ def table(schedules: int) -> Iterator[str]:
             if wrong:
                 violations[fault] += 1
                 print(wrong, file=sys.stderr)
-        yield "| fault | schedules | it struck in | operations | violations |\n"
+        yield "| fault | schedules | struck in | operations | violations |\n"
         yield "| --- | ---: | ---: | ---: | ---: |\n"
         for fault in FAULTS:
             yield (

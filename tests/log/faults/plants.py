@@ -212,8 +212,8 @@ PLANTS = (
     Plant("failed fsync ignored", "failed fsync", failed_fsync_ignored),
     Plant("directory not synced after a new segment", "power cut", directory_not_synced),
     Plant("torn tail not cut off", "power cut", torn_tail_kept),
-    Plant("torn batch believed without its CRC", "power cut", torn_batch_believed),
-    Plant("short write taken as whole", "short write", short_write_taken_as_whole),
+    Plant("torn batch accepted without checking its CRC", "power cut", torn_batch_believed),
+    Plant("short write treated as complete", "short write", short_write_taken_as_whole),
     Plant("producer snapshot newer than the log trusted", "power cut", snapshot_newer_than_the_log),
     Plant("producers not replayed after the snapshot", "killed", producers_not_replayed),
     Plant("index not rebuilt", "power cut", index_not_rebuilt),
@@ -223,14 +223,16 @@ PLANTS = (
         clean_marker_removed_in_memory_only,
     ),
     Plant(
-        "recovery point not written down at truncation",
+        "recovery point not stored at a truncation",
         "power cut",
         recovery_point_stays_at_truncation,
     ),
     Plant(
-        "flush counted that began before a truncation", "power cut", flush_counts_after_truncation
+        "flush counted although it began before a truncation",
+        "power cut",
+        flush_counts_after_truncation,
     ),
-    Plant("segments after a gap kept", "power cut", gap_left_open),
+    Plant("segments kept after a gap", "power cut", gap_left_open),
     Plant("compaction ahead of the flush", "power cut", compaction_before_flush),
     Plant(
         "sources removed before the compacted segment is in place",
@@ -238,7 +240,7 @@ PLANTS = (
         sources_removed_before_the_swap,
         first=610,
     ),
-    Plant("failed disk goes on", "EIO on write", failed_disk_goes_on),
+    Plant("writes continue on a failed disk", "EIO on write", failed_disk_goes_on),
 )
 
 

@@ -260,7 +260,7 @@ def test_key_of_another_certificate_is_refused(authority: Authority) -> None:
         ({"ssl.engine.factory.class": "a.B"}, "kwire cannot run Java classes"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "no version is left"),
         ({"ssl.enabled.protocols": "TLSv1.2,TLSv9"}, "TLSv9 is not supported"),
-        ({"ssl.cipher.suites": "TLS_ROT13"}, "TLS_ROT13 is no cipher suite"),
+        ({"ssl.cipher.suites": "TLS_ROT13"}, "TLS_ROT13 is not a cipher suite"),
         ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "add TLS_AES_256_GCM_SHA384, TLS_CHACHA20"),
         ({"ssl.cipher.suites": "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256"}, "negotiate none of these"),
         ({"ssl.endpoint.identification.algorithm": "ldaps"}, "allowed: https or empty"),
@@ -288,7 +288,7 @@ def test_file_of_another_kind_is_named(authority: Authority, tmp_path: Path) -> 
     pem = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
     assert "this is a PKCS12 file, but ssl.keystore.type is PEM" in refusal(pem)
     store.write_bytes(b"rubbish")
-    assert "this is no PKCS12 file" in refusal(settings)
+    assert "this is not a PKCS12 file" in refusal(settings)
     del settings["ssl.keystore.password"]
     assert "key store password is not specified" in refusal(settings)
     assert "needs a private key and a certificate" in refusal({})
