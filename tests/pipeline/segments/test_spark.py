@@ -25,9 +25,11 @@ from ...golden.recorded import read_json, unpack_log_directory
 from ...log.logs import TP, append, batch, config, open_log
 from ...support.broker_process import BrokerProcess
 from ..archive_model import create_topic, produce, rows_of
+from .follow import until_started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark]
 ROOT = Path(__file__).parents[3]
@@ -179,12 +181,12 @@ def test_stream_that_is_stopped_and_started_reads_each_record_once(
             maxOffsetsPerTrigger=40,
         )
         writer = frame.writeStream.format("parquet").option("path", out)
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        try:
+
+        def work(query: StreamingQuery) -> None:
             query.processAllAvailable()
             batches.extend(progress["numInputRows"] for progress in query.recentProgress)
-        finally:
-            query.stop()
+
+        until_started(writer.option("checkpointLocation", str(tmp_path / "checkpoint")), work)
 
     more(30)
     run()
@@ -217,11 +219,7 @@ def test_stream_whose_next_records_are_gone_says_which(spark: SparkSession, tmp_
         writer = frame.writeStream.format("noop").option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
-        query = writer.start()
-        try:
-            query.processAllAvailable()
-        finally:
-            query.stop()
+        until_started(writer, lambda query: query.processAllAvailable())
 
     run(maxOffsetsPerTrigger=10, topics="topic")
     for path in sorted((folder / str(TP)).iterdir()):
