@@ -151,7 +151,7 @@ class Cluster:
                         # A broker that ends before it answers may be back at once.
                         if _is_final(error) or time.monotonic() - began > self._patience:
                             raise Problem(
-                                f"cannot ask for the id of topic {name}: {reason(error)}"
+                                f"cannot ask for the id of topic {name}: {reason(error)}{_may_repeat(error)}"
                             ) from error
                         continue
                     text = None  # it has no such topic, or not for us
@@ -199,7 +199,7 @@ class Cluster:
                         ) from error
                     if _is_final(error) or waited > self._patience:
                         raise Problem(
-                            f"cannot ask for offsets of {place.topic}-{place.partition}: {reason(error)}"
+                            f"cannot ask for offsets of {place.topic}-{place.partition}: {reason(error)}{_may_repeat(error)}"
                         ) from error
             time.sleep(AGAIN_S if left else 0)
         return found
@@ -291,6 +291,11 @@ def _is_final(error: KafkaException) -> bool:
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError._AUTHENTICATION,
     )
+
+
+def _may_repeat(error: KafkaException) -> str:
+    """What a message about a broker that did not answer ends with; nothing if the broker has answered."""
+    return "" if _is_final(error) else "; nothing is lost: run the same command again"
 
 
 def reason(error: KafkaException) -> str:

@@ -119,7 +119,7 @@ def test_ids_are_asked_for_again_if_the_broker_goes_away_before_it_answers() -> 
     cluster._admin = DyingAdmin(KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert not cluster.topic_ids(["gone"])
     cluster._admin = DyingAdmin(KafkaError._AUTHENTICATION)
-    with pytest.raises(Problem, match="cannot ask for the id of topic orders"):
+    with pytest.raises(Problem, match=r"the id of topic orders: [^;]*$"):
         cluster.topic_ids(["orders"])
 
 
@@ -133,7 +133,7 @@ def test_cluster_that_has_answered_before_is_asked_for_longer(
     away = [KafkaError._TIMED_OUT] * 2
     new = Cluster("127.0.0.1:1")
     new._admin = DyingAdmin(*away)
-    with pytest.raises(Problem, match="cannot ask for the id of topic orders"):
+    with pytest.raises(Problem, match=r"the id of topic orders: .*; nothing is lost: run the same"):
         new.topic_ids(["orders"])
     known = Cluster("127.0.0.1:1")
     known._admin = DyingAdmin()
@@ -144,7 +144,7 @@ def test_cluster_that_has_answered_before_is_asked_for_longer(
     known._admin = DyingAdmin(*away)
     assert known.starts({"orders": 1}) == {("orders", 0): 17}
     known._admin = DyingAdmin(*away * 10)
-    with pytest.raises(Problem, match="cannot ask for offsets of orders-0"):
+    with pytest.raises(Problem, match=r"offsets of orders-0: .*; nothing is lost: run the same"):
         known.starts({"orders": 1})
 
 
