@@ -36,7 +36,7 @@ FIRST_SEED: dict[str, int] = (
         "elect-anybody": 17,
         "forget-decided-transactions": 1,
         "go-on-after-a-timeout": 32,
-        "ignore-epochs-on-truncation": 11,
+        "ignore-epochs-on-truncation": 46,
         "keep-a-stale-isr": 5,
         "lose-markers": 4,
         "share-the-memory-of-frames": 4,
