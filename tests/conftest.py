@@ -221,6 +221,12 @@ def tool_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServe
     servers.close()
 
 
+def pytest_configure() -> None:
+    """Notice SIGINT, as do the processes that tests start: a shell's background jobs ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def hangup_not_ignored() -> Iterator[None]:
     """Processes started in the meantime notice SIGHUP, even if pytest itself runs under nohup."""
