@@ -167,7 +167,7 @@ class Turns:
         self._waiting: dict[object, deque[_Work[Any]]] = {}  # by owner, in the order of their turns
         self._long = _LongWork()
         self._scheduled = False
-        self._slice_end_us = 0
+        self._slice_end_us = self._slice_end_cpu_us = 0
         self._steps_left = 0
         self._closed = False
 
@@ -211,14 +211,18 @@ class Turns:
     def has_time(self, more_us: int = 0) -> bool:
         """Whether the slice of this turn of the loop has time left, for brief work that is not a generator.
 
-        Shape: `more_us` extends the slice.
+        Shape: `more_us` extends the slice. Only CPU time counts: while other processes have the processor, no work is
+        done, and little work would otherwise be put off again and again on a busy machine.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return True  # no work waits
         self._begin()
-        return self._now_us() < self._slice_end_us + more_us
+        return (
+            self._now_us() < self._slice_end_us + more_us
+            or self._cpu_us() < self._slice_end_cpu_us + more_us
+        )
 
     async def pause(self, owner: object = None) -> None:
         """Let other work go first if this turn's slice is used up; for coroutines, between their steps."""
@@ -272,6 +276,7 @@ class Turns:
 
     def _new_slice(self) -> None:
         self._slice_end_us = self._now_us() + self._slice_us
+        self._slice_end_cpu_us = self._cpu_us() + self._slice_us
         self._steps_left = self._slice_steps
 
     def _schedule(self) -> None:

@@ -350,3 +350,17 @@ async def test_work_that_can_wait_is_not_begun_while_much_of_its_client_waits() 
         unfinished = sum(n < all_steps for n in progress.values()) - 1
         assert unfinished <= MOST_BEGUN + 2
     assert len(progress) == MOST_BEGUN + 22 and "given up" not in progress
+
+
+@on_loop
+async def test_only_cpu_time_uses_up_the_time_for_brief_work() -> None:
+    now_us = used_us = 0
+    turns = Turns(lambda: now_us, cpu_us=lambda: used_us, slice_us=1_000)
+    assert turns.has_time()
+    now_us = 50_000  # another process had the processor
+    assert turns.has_time()
+    used_us = 1_000
+    assert not turns.has_time()
+    assert turns.has_time(1)
+    await asyncio.sleep(0)
+    assert turns.has_time(), "the next turn has a slice of its own"

@@ -61,6 +61,7 @@ async def serve(
     """Start everything that serves clients, and register its stop with `cleanup`. Errors: as for `open_world`."""
     clock = opened.seams.clock
     memory = frame_memory(opened.limits, clock)
+    rooms.replica_manager.appends.may_keep_requests = memory.may_be_kept
     output = output_memory(opened.limits, clock)
     rotation = Rotation()
     limit_connection_rates(config, rooms.connection_rates, clock.monotonic_ms())

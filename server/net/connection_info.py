@@ -31,6 +31,7 @@ class ConnectionInfo:
         "local_port",
         "login",
         "on_close",
+        "on_hold",
         "on_throttle",
         "principal",
         "security_protocol",
@@ -62,8 +63,15 @@ class ConnectionInfo:
         self.client_software_version = "unknown"
         #: Accepts no further requests for the given number of ms (KIP-219); None without a session.
         self.on_throttle: Callable[[int], None] | None = None
+        #: Accepts no further requests until it is called with False; None without a session.
+        self.on_hold: Callable[[bool], None] | None = None
         #: Called when the connection has ended; None if not needed.
         self.on_close: Callable[[], object] | None = None
+
+    def hold_requests(self, held: bool) -> None:
+        """Accept no further requests, or accept them again."""
+        if self.on_hold is not None:
+            self.on_hold(held)
 
     @property
     def id(self) -> str:

@@ -304,6 +304,10 @@ class FrameMemory:
         """Bytes committed for frames that are incomplete, waiting or still referenced by views."""
         return sum(tier.used for tier in self.tiers) + self.leaked
 
+    def may_be_kept(self) -> bool:
+        """Whether views may outlive their requests: some room stays free, so that clients with short requests go on."""
+        return self.leaked < self.limit_bytes * 15 // 16
+
     @property
     def waiting(self) -> bool:
         """Whether some connection has paused reading for lack of memory."""

@@ -2,8 +2,9 @@
 
 Requests are processed one at a time. The next one waits in these cases: a request without `overlap` has no reply yet;
 too many replies are missing or wait behind an earlier one; the peer does not read its replies; the other connections
-have not had their turn (`rotation.py`); or the client is throttled. In the last case the reply is sent immediately, and
-nothing is read until the throttle time is over (KIP-219).
+have not had their turn (`rotation.py`); too many of the peer's batches wait to be appended (`append.py`); or the client
+is throttled. In the last case the reply is sent immediately, and nothing is read until the throttle time is over
+(KIP-219).
 Data that the peer sends in the meantime stays in the kernel, except for data received together with the last request.
 Requests that were received before the peer closed its stream are still processed in their turn, as in Apache Kafka
 (Selector.maybeReadFromClosingChannel): a producer with acks=0 waits for nothing before it disconnects.
@@ -41,6 +42,7 @@ WAITS_FOR_READER = 4
 WAITS_FOR_TURN = 8
 ENDS = 16
 WAITS_FOR_QUOTA = 32
+WAITS_FOR_APPENDS = 64
 
 #: Replies at least this long are sent before the next request of the same batch is taken up.
 CORK_BYTES = 64 * 1024
@@ -107,6 +109,7 @@ class Session:
         self._pending: dict[Later[Any], None] = {}
         self._throttle: asyncio.TimerHandle | None = None
         info.on_throttle = self.throttle
+        info.on_hold = self.hold
 
     # -- Receiver, called by the transport
 
@@ -363,6 +366,13 @@ class Session:
         self._waits |= WAITS_FOR_QUOTA
         self._throttle = loop.call_at(end_s, self._throttled)
 
+    def hold(self, held: bool) -> None:
+        """Accept no more requests until this is called with False: earlier ones wait to be appended."""
+        if held:
+            self._waits |= WAITS_FOR_APPENDS
+        elif self._waits & WAITS_FOR_APPENDS:
+            self._go_on(WAITS_FOR_APPENDS)
+
     def _throttled(self) -> None:
         self._throttle = None
         self._go_on(WAITS_FOR_QUOTA)
@@ -495,6 +505,7 @@ class Session:
         self.closed = True
         self._waits |= ENDS
         self.info.on_throttle = None
+        self.info.on_hold = None
         if self._throttle is not None:
             self._throttle.cancel()
             self._throttle = None

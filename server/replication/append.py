@@ -10,6 +10,9 @@ committed. A batch that waits longer than the request's timeout is not appended.
 How much work a batch takes depends on its decompressed size, which is known only after decompression. The loop
 therefore decompresses a limited amount, and hands larger batches over to a worker process.
 
+A client whose batches use much of the memory for waiting batches is not read until some of them are appended, as in
+Apache Kafka, whose request handlers do this work before they take the next request.
+
 A waiting batch is meant for the leader epoch in which it was received. If the partition has another leader or another
 epoch by its turn, the batch is refused, and the producer sends it again.
 Source: ReplicaManager.appendRecords, handleProduceAppend.
@@ -18,10 +21,11 @@ Source: ReplicaManager.appendRecords, handleProduceAppend.
 from __future__ import annotations
 
 import asyncio
+import copyreg
 import logging
-from collections.abc import Awaitable, Container, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Container, Hashable, Sequence
 from concurrent.futures import BrokenExecutor
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 from kwire.records.layout import ATTRIBUTES_AT, CODEC_MASK
@@ -105,6 +109,10 @@ class Connection(Hashable, Protocol):
     @property
     def peer(self) -> str: ...
 
+    def hold_requests(self, held: bool) -> None:
+        """Accept no further requests of the client, or accept them again."""
+        ...
+
 
 class Granted(NamedTuple):
     """A successful verification; it holds while the verifier still finds the same `guard`."""
@@ -129,14 +137,15 @@ class Verifier(Protocol):
 class Waiting(NamedTuple):
     """A batch that cannot be appended immediately, and the leader epoch in which it was received.
 
-    Shape: `row` is its place in the request; `records` is a copy. It has a `turn` from the beginning unless it must be
-    verified first. After `give_up_at`, in the loop's time, it is no longer appended. `must_read` says that it is known
-    to be work for a worker process.
+    Shape: `row` is its place in the request; `records` is a copy of `counted` bytes, or the request itself and `counted`
+    is 0. It has a `turn` from the beginning unless it must be verified first. After `give_up_at`, in the loop's time, it
+    is no longer appended. `must_read` says that it is known to be work for a worker process.
     """
 
     row: int
     partition: Partition
-    records: bytearray
+    records: RecordsBytes
+    counted: int
     acks: int
     origin: AppendOrigin
     leader_epoch: int
@@ -148,7 +157,7 @@ class Waiting(NamedTuple):
     must_read: bool
 
     @property
-    def queue(self) -> Hashable:
+    def queue(self) -> Connection | None:
         """The client whose batches are appended in order of arrival."""
         return None if self.client is None else self.client.connection
 
@@ -157,6 +166,8 @@ class Appends:
     """Appends records to all partitions of a broker.
 
     Shape: `offline` has the partitions whose log directory has failed; `turns` limits the work per turn.
+    `may_keep_requests` says whether a batch may wait in the memory of its request, so that the broker reads fewer
+    requests until the batch is appended.
     """
 
     def __init__(
@@ -164,10 +175,12 @@ class Appends:
     ) -> None:
         self.executor = executor
         self.memory = AppendMemory()
+        self.may_keep_requests: Callable[[], bool] = lambda: False
         self._turns = turns
         self._clock = clock
         self._offline = offline
         self._tasks: set[asyncio.Task[None]] = set()
+        self._held: set[Connection] = set()  # connections that accept no further requests
 
     def append_records(
         self,
@@ -183,9 +196,10 @@ class Appends:
     ) -> list[AppendResult] | asyncio.Future[list[AppendResult]]:
         """Append batches to each of some partitions, and wait as long as `acks` requires.
 
-        Shape: one result per row, in order; a list if nothing has to be waited for. No view of `rows` is kept. acks is
-        0, 1 or -1 (all in-sync replicas). `timeout_ms` limits the wait for the append and then the wait for the
-        replicas; None waits without limit. `done` are the results of rows that the native module has appended already.
+        Shape: one result per row, in order; a list if nothing has to be waited for. Views of `rows` are kept only if
+        `may_keep_requests`. acks is 0, 1 or -1 (all in-sync replicas). `timeout_ms` limits the wait for the append and
+        then the wait for the replicas; None waits without limit. `done` are the results of rows that the native module
+        has appended already.
         The future is cancelled only when the broker stops.
         Errors: earlier refusals, errors of the verifier, those of `Partition.append_as_leader`; NOT_LEADER_OR_FOLLOWER
         or KAFKA_STORAGE_ERROR if the partition was lost in the meantime; MESSAGE_TOO_LARGE for records that take too
@@ -302,10 +316,17 @@ class Appends:
             )
         else:
             must_read = is_much_work(records) and must_be_read(partition, records, origin)
-        if not self.memory.take(queue, len(records), must=origin is not _CLIENT):
+        kept: RecordsBytes = records
+        counted = 0
+        if self.memory.take(queue, len(records), must=origin is not _CLIENT):
+            kept = bytearray(records)  # what was received can make room for the next requests
+            counted = len(kept)
+        elif not self.may_keep_requests():
             if asked is not None:
                 asyncio.ensure_future(asked).add_done_callback(_forget)
             return TOO_MUCH_WAITS
+        if queue is not None and (not counted or self.memory.is_pressed_by(queue)):
+            self._hold(queue)
         give_up_at = None
         if timeout_ms is not None:
             now_s = asyncio.get_running_loop().time()
@@ -313,7 +334,8 @@ class Appends:
         return Waiting(
             row,
             partition,
-            bytearray(records),  # the view dies with the request
+            kept,
+            counted,
             acks,
             origin,
             partition.state.leader_epoch,
@@ -383,9 +405,23 @@ class Appends:
         finally:
             # Nothing may run between an append and this, because the leader may change.
             waiter.appended(waiting.row, partition, result)
-            self.memory.give_back(waiting.queue, len(waiting.records))
+            if waiting.counted:
+                self.memory.give_back(waiting.queue, waiting.counted)
             if turn is not None:
                 turn.leave()
+            self._let_go(waiting.queue)
+
+    def _hold(self, connection: Connection) -> None:
+        """Let the client send no more requests before some of its batches are appended."""
+        if connection not in self._held:
+            self._held.add(connection)
+            connection.hold_requests(True)
+
+    def _let_go(self, connection: Connection | None) -> None:
+        """Let a client that was held send again, if few of its batches wait; not within this call."""
+        if connection in self._held and self.memory.is_eased_by(connection):
+            self._held.discard(connection)
+            asyncio.get_running_loop().call_soon(connection.hold_requests, False)
 
     def _append_in_turn(
         self, waiting: Waiting, prepared: bytes | AppendError | None, granted: Granted | None
@@ -453,8 +489,16 @@ def must_be_read(partition: Partition, records: RecordsBytes, origin: AppendOrig
     )
 
 
+def _bytes_of(view: memoryview) -> tuple[Any, tuple[bytes]]:
+    return bytes, (bytes(view),)
+
+
+# A batch that waits in the memory of its request is copied when a worker process takes it, not before.
+copyreg.pickle(memoryview, _bytes_of)
+
+
 def _prepare_in_worker(
-    records: bytearray, config: LogConfig, name: str, now_ms: int
+    records: RecordsBytes, config: LogConfig, name: str, now_ms: int
 ) -> bytes | AppendError:
     """`prepare` for the worker process, whose results must be picklable."""
     done = prepare(memoryview(records), config, name, now_ms)

@@ -103,6 +103,33 @@ async def test_throttled_client_does_not_keep_the_memory_of_a_request_that_it_ha
     assert session.closed and memory.used == 0
 
 
+class Holding(Echo):
+    """Accepts no further requests after one with a number other than 0."""
+
+    def dispatch(
+        self, request: RequestReceived, connection: ConnectionInfo
+    ) -> Sequence[Part] | Later[Any] | Close:
+        answer = super().dispatch(request, connection)
+        if request.correlation_id:
+            connection.hold_requests(True)
+        return answer
+
+
+@on_simulated_loop
+async def test_held_connection_is_read_no_further_until_it_is_let_go() -> None:
+    transport, session = connect(Holding())
+    transport.receive(request(0) + request(7) + request(0))
+    assert numbers(transport) == [0, 7]
+    assert session.get_buffer() is None
+    assert session.blocked  # others may not have its memory: it is not the client's fault
+    session.info.hold_requests(False)
+    assert numbers(transport) == [0, 7, 0]
+    assert session.get_buffer() is not None
+    transport.hang_up()
+    assert session.closed
+    session.info.hold_requests(True)  # its last batches are appended after its end
+
+
 # Connections that arrive too fast
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import pickle
 import tempfile
 from collections.abc import Awaitable, Callable
 from concurrent.futures import BrokenExecutor
@@ -387,10 +388,15 @@ class Sender:
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self.connection = self
+        self.is_held = False
 
     @property
     def peer(self) -> str:
         return "192.0.2.1:9999"
+
+    def hold_requests(self, held: bool) -> None:
+        assert held is not self.is_held
+        self.is_held = held
 
 
 OLD_STAMP = {"message.timestamp.before.max.ms": "1000"}
@@ -565,6 +571,54 @@ def test_what_would_wait_beyond_the_bound_is_to_be_sent_again(room: Replicas) ->
         verifier.grant()
 
     play(room, test)
+
+
+def test_beyond_the_bound_a_batch_waits_in_its_request_while_there_is_memory_for_requests(
+    room: Replicas,
+) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, greedy = room.create("a", configs=GZIP), Sender("greedy")
+        appends = room.replicas.appends
+        appends.memory.max_bytes = 1500
+        appends.may_keep_requests = memory = HeldMemory()
+        requests = [waits(room, (partition, large(b"1")), client=greedy) for _ in range(2)]
+        counted = appends.memory.total
+        assert greedy.is_held, "it uses more than half of the memory"
+        frame = bytearray(batch(b"2" + bytes(600)))
+        requests.append(waits(room, (partition, memoryview(frame)), client=greedy))
+        assert appends.memory.total == counted
+        with pytest.raises(BufferError):
+            frame.append(0)  # it is in use
+        memory.is_full = True
+        (refused,) = begin(room, (partition, large(b"3")), client=greedy)  # type: ignore[misc]
+        assert isinstance(refused, AppendError)
+        assert refused.error is ErrorCode.REQUEST_TIMED_OUT
+        await turns()
+        while not all(request.done() for request in requests):
+            for each in worker.waiting:
+                if not each.done():
+                    each.set_result(None)
+            await turns()
+        assert visible(partition) == [b"1", b"1", b"2"]
+        assert appends.memory.total == 0
+        frame.append(0)  # nothing uses it any more
+        await turns()
+        assert not greedy.is_held
+
+    play(room, test)
+
+
+def test_view_of_records_can_be_sent_to_a_worker() -> None:
+    assert pickle.loads(pickle.dumps(memoryview(bytearray(b"records"))[3:])) == b"ords"
+
+
+class HeldMemory:
+    """The memory of requests."""
+
+    is_full = False
+
+    def __call__(self) -> bool:
+        return not self.is_full
 
 
 # -- all of it -------------------------------------------------------------------------------------

@@ -37,3 +37,18 @@ def test_coordinators_may_always_wait() -> None:
     assert not memory.take("a", 1)
     assert memory.take(None, 1000, must=True)
     assert memory.take("b", 30)  # a third of it
+
+
+def test_client_that_holds_much_is_pressed_until_little_is_left() -> None:
+    memory = AppendMemory(100)
+    memory.take("a", 50)
+    assert not memory.is_pressed_by("a"), "half of the memory is in use, not more"
+    memory.take("b", 20)
+    assert memory.is_pressed_by("a"), "50 of an equal share of 50"
+    assert not memory.is_pressed_by("b"), "20 of an equal share of 50"
+    memory.give_back("a", 20)
+    assert not memory.is_eased_by("a")
+    memory.give_back("a", 18)
+    assert memory.is_eased_by("a"), "12 of an equal share of 50"
+    memory.give_back("a", 12)
+    assert memory.is_eased_by("a") and memory.is_eased_by("b")
