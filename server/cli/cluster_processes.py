@@ -9,7 +9,9 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..coordination import paths
@@ -150,8 +152,10 @@ class BrokerChild:
             self._print(rest + b"\n")
 
     def _print(self, line: bytes) -> None:
-        sys.stderr.write(f"{self.name}: {line.decode(errors='replace')}")
-        sys.stderr.flush()
+        # If nobody reads the log, or its disk is full, the line is lost: a broker whose lines are not read would stop.
+        with suppress(OSError):
+            sys.stderr.write(f"{self.name}: {line.decode(errors='replace')}")
+            sys.stderr.flush()
 
     async def _wait(self) -> int:
         status = await self.process.wait()
@@ -304,10 +308,29 @@ class Processes:
             wait_s = restart_wait_s(deaths)
             logger.error("%s; it is restarted in %.1f s", child.epitaph(), wait_s)
             await asyncio.sleep(wait_s)
-            start = asyncio.create_task(self._start(broker_id))
-            self._starts.add(start)  # from now on, stopping the command also stops this child
+            while (error := await self._restart(broker_id)) is not None:
+                deaths += 1
+                wait_s = restart_wait_s(deaths)
+                logger.error(
+                    "%s cannot be started: %s; the next attempt is in %.1f s",
+                    child.name,
+                    error,
+                    wait_s,
+                )
+                await asyncio.sleep(wait_s)
+
+    async def _restart(self, broker_id: int) -> Exception | None:
+        """Start a child again; returns why the system cannot start a process now."""
+        start = asyncio.create_task(self._start(broker_id))
+        self._starts.add(start)  # from now on, stopping the command also stops this child
+        try:
             await asyncio.shield(start)
-            self._starts.discard(start)
+        except (OSError, SubprocessError) as error:
+            return error
+        finally:
+            if start.done():
+                self._starts.discard(start)
+        return None
 
     def _mourn(self, child: BrokerChild) -> None:
         self.failed = True
