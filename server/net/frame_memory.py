@@ -76,6 +76,12 @@ def map_memory(size: int) -> mmap.mmap:
     return mapping
 
 
+class Growing(bytearray):
+    """The home of a frame of at most `GROWING_BYTES`; weak references see when the last view of it is gone."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Tier:
     """Frames of similar size: the memory they use, and the incomplete ones, oldest first."""
 
@@ -115,7 +121,7 @@ class FrameBlock:
         "warm",
     )
 
-    def __init__(self, memory: FrameMemory, buffer: mmap.mmap | bytearray) -> None:
+    def __init__(self, memory: FrameMemory, buffer: mmap.mmap | Growing) -> None:
         self.memory = memory
         self.buffer = buffer
         self.view = memoryview(buffer)
@@ -192,12 +198,12 @@ class FrameMemory:
         self._scanned_ms = now_ms
         self._sequence = 0
         self._pool: dict[int, list[FrameBlock]] = {}
-        self._leaks: set[weakref.ref[Any]] = set()
+        self._leaks: dict[int, weakref.ref[Any]] = {}  # by their own ids
         self.large = Tier("large", sys.maxsize, limit_bytes * 5 // 8, stall_ms)
         self.small = Tier("small", limit_bytes // 32, limit_bytes * 7 // 8, stall_ms)
         self.tiny = Tier("tiny", limit_bytes // 1024, limit_bytes, stall_ms)
         self.tiers = (self.large, self.small, self.tiny)
-        unseen = FrameBlock(self, bytearray(1))
+        unseen = FrameBlock(self, Growing(1))
         unseen.view.release()
         # More references to a block's buffer than these are views of it.
         self._unseen_references = getrefcount(unseen.buffer)
@@ -235,7 +241,7 @@ class FrameMemory:
         """Return a home whose content begins with a copy of `held`; see kwire.framing.ReceiveMemory."""
         size = len(held)
         if need <= GROWING_BYTES:
-            block = FrameBlock(self, bytearray(max(size, min(need, max(512, 4 * size)))))
+            block = FrameBlock(self, Growing(max(size, min(need, max(512, 4 * size)))))
             block.warm = len(block.view)
         elif need > POOLED_BYTES or self.short:
             block = FrameBlock(self, map_memory(need))
@@ -286,16 +292,15 @@ class FrameMemory:
         return FrameBlock(self, map_memory(size))
 
     def _leak(self, block: FrameBlock, size: int) -> None:
-        if isinstance(block.buffer, bytearray):
-            return
         size = min(size, block.warm)
 
         def gone(reference: weakref.ref[Any]) -> None:
-            self._leaks.discard(reference)
+            del self._leaks[id(reference)]
             self.leaked -= size
 
+        reference = weakref.ref(block.buffer, gone)
         self.leaked += size
-        self._leaks.add(weakref.ref(block.buffer, gone))
+        self._leaks[id(reference)] = reference
 
     # -- accounts
 

@@ -133,6 +133,24 @@ def test_large_frames_after_the_first_are_received_without_a_copy() -> None:
     assert homes == []
 
 
+@pytest.mark.parametrize("size", [100, 60_000, 100_000, 1_000_000])
+def test_view_that_outlives_its_frame_is_counted_however_the_frame_arrived(size: int) -> None:
+    """Batches that wait in the memory of their requests are bounded by this count."""
+    memory = FrameMemory(64 * 1024 * 1024)
+    reader = FrameReader(memory, 2 * size, Owner())
+    sent = memoryview(frame(bytes(size)))
+    kept = None
+    while kept is None:
+        done = reader.feed(sent[: max(size // 9, 5)])
+        sent = sent[done:]
+        kept = reader.next_frame()
+        reader.rest()
+    assert memory.used >= memory.leaked >= size
+    kept.release()
+    del kept
+    assert memory.used == memory.leaked == 0
+
+
 def test_view_that_outlives_its_frame_is_never_written_over() -> None:
     memory = FrameMemory(64 * 1024 * 1024)
     reader = FrameReader(memory, 1000, Owner())
