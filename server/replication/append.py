@@ -218,38 +218,42 @@ class Appends:
             log = partition.log
             result: AppendResult = TOO_MUCH_HERE if done is None else done[len(results)]
             max_bytes = 0
-            if (
-                done is None
-                and verifier is None
-                and partition.append_queues is None
-                and (origin is not _CLIENT or not log.may_rewrite)
-            ):
-                if log.reads_natively and (
-                    len(records) > INLINE_REWRITE_BYTES
-                    or (len(records) > CODEC_AT and records[CODEC_AT] & CODEC_MASK)
+            try:
+                if (
+                    done is None
+                    and verifier is None
+                    and partition.append_queues is None
+                    and (origin is not _CLIENT or not log.may_rewrite)
                 ):
-                    max_bytes = self._bytes_here(partition)
-                result = partition.append_as_leader(
-                    records, acks=acks, now_ms=now_ms, origin=origin, max_bytes=max_bytes
-                )
-            if result is TOO_MUCH_HERE:
-                begun = self._begin(
-                    len(results),
-                    partition,
-                    records,
-                    acks,
-                    timeout_ms,
-                    now_ms,
-                    origin,
-                    verifier,
-                    client,
-                    max_bytes > 0,
-                )
-                if type(begun) is Waiting:
-                    waiting.append(begun)
-                    results.append(NOT_YET)
-                    continue
-                result = begun  # type: ignore[assignment]
+                    if log.reads_natively and (
+                        len(records) > INLINE_REWRITE_BYTES
+                        or (len(records) > CODEC_AT and records[CODEC_AT] & CODEC_MASK)
+                    ):
+                        max_bytes = self._bytes_here(partition)
+                    result = partition.append_as_leader(
+                        records, acks=acks, now_ms=now_ms, origin=origin, max_bytes=max_bytes
+                    )
+                if result is TOO_MUCH_HERE:
+                    begun = self._begin(
+                        len(results),
+                        partition,
+                        records,
+                        acks,
+                        timeout_ms,
+                        now_ms,
+                        origin,
+                        verifier,
+                        client,
+                        max_bytes > 0,
+                    )
+                    if type(begun) is Waiting:
+                        waiting.append(begun)
+                        results.append(NOT_YET)
+                        continue
+                    result = begun  # type: ignore[assignment]
+            except Exception:  # a bug of ours must not fail the other rows, of which some may wait
+                logger.exception("records for %s could not be appended", partition.tp)
+                result = FAILED
             results.append(result)
             if type(result) is AppendInfo and (
                 # Records appended to a single replica are committed, unless a flush must come first.
@@ -260,13 +264,13 @@ class Appends:
             return results
         loop = asyncio.get_running_loop()
         waiter = CommitWaiter(loop, results, acks, timeout_ms=timeout_ms, appending=len(waiting))
-        for index, row in enumerate(rows):
-            if type(row) is not AppendError and results[index] is not NOT_YET:
-                waiter.require(index, row[0])
         for each in waiting:
             task = loop.create_task(self._append_later(each, waiter))
             self._tasks.add(task)  # the loop itself keeps only a weak reference
             task.add_done_callback(self._tasks.discard)
+        for index, row in enumerate(rows):
+            if type(row) is not AppendError and results[index] is not NOT_YET:
+                waiter.require(index, row[0])
         waiter.start()
         return waiter.future
 
@@ -318,34 +322,40 @@ class Appends:
             must_read = is_much_work(records) and must_be_read(partition, records, origin)
         kept: RecordsBytes = records
         counted = 0
-        if self.memory.take(queue, len(records), must=origin is not _CLIENT):
-            kept = bytearray(records)  # what was received can make room for the next requests
-            counted = len(kept)
-        elif not self.may_keep_requests():
+        try:
+            if self.memory.take(queue, len(records), must=origin is not _CLIENT):
+                counted = len(records)
+                kept = bytearray(records)  # what was received can make room for the next requests
+            elif not self.may_keep_requests():
+                if asked is not None:
+                    asyncio.ensure_future(asked).add_done_callback(_forget)
+                return TOO_MUCH_WAITS
+            if queue is not None and (not counted or self.memory.is_pressed_by(queue)):
+                self._hold(queue)
+            give_up_at = None
+            if timeout_ms is not None:
+                now_s = asyncio.get_running_loop().time()
+                give_up_at = now_s + max(timeout_ms, LEAST_WAIT_MS) / 1000
+            return Waiting(
+                row,
+                partition,
+                kept,
+                counted,
+                acks,
+                origin,
+                partition.state.leader_epoch,
+                verifier,
+                asked,
+                Turn(partition, queue) if asked is None else None,
+                client,
+                give_up_at,
+                must_read,
+            )
+        except BaseException:
             if asked is not None:
                 asyncio.ensure_future(asked).add_done_callback(_forget)
-            return TOO_MUCH_WAITS
-        if queue is not None and (not counted or self.memory.is_pressed_by(queue)):
-            self._hold(queue)
-        give_up_at = None
-        if timeout_ms is not None:
-            now_s = asyncio.get_running_loop().time()
-            give_up_at = now_s + max(timeout_ms, LEAST_WAIT_MS) / 1000
-        return Waiting(
-            row,
-            partition,
-            kept,
-            counted,
-            acks,
-            origin,
-            partition.state.leader_epoch,
-            verifier,
-            asked,
-            Turn(partition, queue) if asked is None else None,
-            client,
-            give_up_at,
-            must_read,
-        )
+            self._release(queue, counted)
+            raise
 
     def _bytes_here(self, partition: Partition) -> int:
         """The number of bytes of records that may be decompressed in this turn of the loop."""
@@ -403,13 +413,13 @@ class Appends:
         except Exception:  # a bug of ours must not fail the other rows
             logger.exception("records for %s could not be appended", partition.tp)
         finally:
-            # Nothing may run between an append and this, because the leader may change.
-            waiter.appended(waiting.row, partition, result)
-            if waiting.counted:
-                self.memory.give_back(waiting.queue, waiting.counted)
-            if turn is not None:
-                turn.leave()
-            self._let_go(waiting.queue)
+            try:
+                # Nothing may run between an append and this, because the leader may change.
+                waiter.appended(waiting.row, partition, result)
+            finally:
+                if turn is not None:
+                    turn.leave()
+                self._release(waiting.queue, waiting.counted)
 
     def _hold(self, connection: Connection) -> None:
         """Let the client send no more requests before some of its batches are appended."""
@@ -417,8 +427,13 @@ class Appends:
             self._held.add(connection)
             connection.hold_requests(True)
 
-    def _let_go(self, connection: Connection | None) -> None:
-        """Let a client that was held send again, if few of its batches wait; not within this call."""
+    def _release(self, connection: Connection | None, counted: int) -> None:
+        """Return the memory of a batch that no longer waits; let its client send again if few of its batches wait.
+
+        Shape: the client sends nothing within this call.
+        """
+        if counted:
+            self.memory.give_back(connection, counted)
         if connection in self._held and self.memory.is_eased_by(connection):
             self._held.discard(connection)
             asyncio.get_running_loop().call_soon(connection.hold_requests, False)

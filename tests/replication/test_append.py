@@ -312,6 +312,65 @@ def test_work_that_fails_costs_its_own_row_only(
     assert "a-0" in caplog.text
 
 
+def test_row_that_raises_costs_its_own_row_only(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The row before it waits, and the row after it is appended."""
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        first, second, third = room.create("a", configs=GZIP), room.create("b"), room.create("c")
+        appends, sender = room.replicas.appends, Sender("greedy")
+        appends.memory.max_bytes = 1000
+        append_to = Partition.append_as_leader
+
+        def fail_for_second(self: Partition, *args: Any, **options: Any) -> Result:
+            if self is second:
+                raise OSError("unforeseen")
+            return append_to(self, *args, **options)
+
+        monkeypatch.setattr(Partition, "append_as_leader", fail_for_second)
+        request = waits(
+            room, (first, large(b"1")), (second, small(b"2")), (third, small(b"3")), client=sender
+        )
+        assert sender.is_held, "it uses more than half of the memory"
+        await turns()
+        worker.waiting[0].set_result(None)
+        later, failed, appended = await request
+        assert isinstance(later, AppendInfo)
+        assert failed == AppendError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert isinstance(appended, AppendInfo)
+        await turns()
+        assert appends.memory.total == 0
+        assert not sender.is_held
+        assert first.append_queues is None
+
+    play(room, test)
+    assert "b-0" in caplog.text
+    assert "unforeseen" in caplog.text
+
+
+def test_batch_that_raises_after_its_memory_was_reserved_gives_it_back(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=GZIP)
+        appends, sender = room.replicas.appends, Sender("greedy")
+        appends.memory.max_bytes = 1000
+
+        def fail(*args: Any) -> None:
+            raise ZeroDivisionError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(append, "Turn", fail)
+            failed = begin(room, (partition, large(b"1")), client=sender)
+        assert failed == [AppendError(ErrorCode.UNKNOWN_SERVER_ERROR)]
+        assert appends.memory.total == 0
+        await turns()
+        assert not sender.is_held
+
+    play(room, test)
+
+
 def test_nothing_that_waits_is_appended_when_the_broker_stops(room: Replicas) -> None:
     """Not even a batch that waits only for its turn, since the logs are closed by then."""
 
