@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,6 +53,9 @@ LOCK_TICK_MS = 20
 MANY_RUNS = 256
 #: The maximum number of share partitions in memory, at about a kilobyte each.
 MAX_LED = 100_000
+
+#: The number of partitions that are named in the log line of a failed fetch.
+SHOWN_PARTITIONS = 3
 
 UNKNOWN_PARTITION = "This server does not host this topic-partition."
 
@@ -164,7 +168,7 @@ class SharePartitionManager:
             for led, machine, offset in fetchable:
                 yield
                 most = share + (rest if not reads else 0)
-                result = _read(led.partition, offset, most, settings, min_one_batch=not size)
+                result = self._read(led, offset, most, settings, min_one_batch=not size)
                 reads.append((led, machine, offset, result))
                 size += len(result.data)
                 answer_now = answer_now or result.error != ErrorCode.NONE
@@ -182,6 +186,24 @@ class SharePartitionManager:
         finally:
             for _, _, _, result in reads:
                 result.close()
+
+    def _read(
+        self, led: Led, offset: int, max_bytes: int, settings: ShareSettings, *, min_one_batch: bool
+    ) -> ReadResult:
+        try:
+            result = led.partition.read(
+                offset,
+                max_bytes,
+                read_committed=settings.read_committed,
+                min_one_batch=min_one_batch,
+            )
+        except Exception:  # noqa: BLE001 - a bug of ours must not cost the records of other partitions
+            self._log_failure("%s cannot be read for share group %.200s", led)
+            return refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if isinstance(result, LaterRead):  # share groups read all available records
+            result.later.cancel()
+            return refused(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return result
 
     def _acquire(
         self,
@@ -225,6 +247,10 @@ class SharePartitionManager:
             is_storage = isinstance(error, OSError)
             code = ErrorCode.KAFKA_STORAGE_ERROR if is_storage else ErrorCode.CORRUPT_MESSAGE
             return error_row(number, code), 0
+        except Exception:  # noqa: BLE001 - a bug of ours must not cost the records of other partitions
+            self._log_failure("records of %s cannot be acquired for share group %.200s", led)
+            result.close()
+            return error_row(number, ErrorCode.UNKNOWN_SERVER_ERROR), 0
         finally:
             self._watch_locks(led)
         if not rows:
@@ -257,7 +283,7 @@ class SharePartitionManager:
                 if self._has_some(led):
                     yield from self._attempt(waiting)
                     return
-        except GeneratorExit:
+        except BaseException:
             waiting.end()
             raise
 
@@ -285,11 +311,30 @@ class SharePartitionManager:
             while waiting.wanted and not waiting.is_done:
                 waiting.wanted = False
                 at_last = waiting.late
-                rows = yield from self._try(waiting, at_last=at_last)
+                rows: Rows | None
+                try:
+                    rows = yield from self._try(waiting, at_last=at_last)
+                except Exception:  # noqa: BLE001 - a bug of ours must not leave the fetch unanswered
+                    self._log_failure("a fetch of %s by share group %.200s failed", *waiting.held)
+                    failed = ErrorCode.UNKNOWN_SERVER_ERROR
+                    rows = {
+                        each.row_key: error_row(each.key.partition, failed) for each in waiting.held
+                    }
                 if (rows is not None or at_last) and not waiting.answer(rows or {}):
                     yield from self._give_back(waiting, rows or {})
         finally:
             waiting.trying = False
+
+    def _log_failure(self, message: str, *leds: Led) -> None:
+        """Log the exception being handled; `message` takes the partitions and the group."""
+        self._lines.log(
+            logging.ERROR,
+            (message, leds[0].key),
+            message + "\n%s",
+            ", ".join(str(led.partition.tp) for led in leds[:SHOWN_PARTITIONS]),
+            leds[0].key.group_id,
+            traceback.format_exc(),
+        )
 
     def _give_back(self, waiting: WaitingShareFetch, rows: Rows) -> Steps[None]:
         """Release the records acquired for a fetch whose member has left in the meantime."""
@@ -488,7 +533,13 @@ class SharePartitionManager:
         now_ms: int,
         done: asyncio.Future[Outcome],
     ) -> Steps[None]:
-        changed = yield from machine.complete(write, outcome is None, now_ms)
+        changed = False
+        try:
+            changed = yield from machine.complete(write, outcome is None, now_ms)
+        except Exception:  # noqa: BLE001 - a bug of ours must not leave the acknowledgement unanswered
+            self._log_failure("a stored state of %s in share group %.200s cannot be applied", led)
+            outcome = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")
+            self._drop(led)  # it is loaded again, since its states may be half changed
         if not done.done():
             done.set_result(outcome)
         if outcome is not None and outcome.error in FENCING:
@@ -597,20 +648,3 @@ def _remove(index: dict[T, dict[SharePartitionKey, None]], of: T, key: SharePart
 def _readable_end(partition: Partition, settings: ShareSettings) -> int:
     log = partition.log
     return log.last_stable_offset if settings.read_committed else log.high_watermark
-
-
-def _read(
-    partition: Partition,
-    offset: int,
-    max_bytes: int,
-    settings: ShareSettings,
-    *,
-    min_one_batch: bool,
-) -> ReadResult:
-    result = partition.read(
-        offset, max_bytes, read_committed=settings.read_committed, min_one_batch=min_one_batch
-    )
-    if isinstance(result, LaterRead):  # share groups read all available records
-        result.later.cancel()
-        return refused(ErrorCode.OFFSET_NOT_AVAILABLE)
-    return result

@@ -17,7 +17,9 @@ from kwire.records.batch import iter_batches
 from server.handlers.context import ConnectionInfo
 from server.handlers.share_fetch import share_fetch
 from server.log.file_layer import FileSlice
-from server.share.partition import ACCEPT, REJECT, RELEASE, RENEW, Acknowledged
+from server.replication.partition import Partition
+from server.share.manager import SharePartitionManager
+from server.share.partition import ACCEPT, REJECT, RELEASE, RENEW, Acknowledged, SharePartition
 from server.turns import exhaust
 from tests.support.replicas import Replicas, finish, topic_id, turns, values
 from tests.support.transactions import abort, commit, transactional
@@ -345,6 +347,75 @@ async def test_fetch_ends_when_its_time_is_over(shares: Shares) -> None:
     answer = waits(member.begin(max_wait_ms=20, min_bytes=10_000))
     produce(shares, "a", 1)
     assert acquired(await finish(answer)) == {"a": [(0, 0, 1)]}
+
+
+def fail(*args: Any, **options: Any) -> Any:
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [(Partition, "read"), (SharePartition, "acquire"), (SharePartitionManager, "_try")],
+)
+@on_loop
+async def test_fetch_that_waits_is_answered_whatever_fails(
+    shares: Shares,
+    of: type,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shares.consumed("a")
+    member = shares.member()
+    await member.loaded("a")
+    answer = waits(member.begin(max_wait_ms=60_000))
+    await turns()
+    with monkeypatch.context() as patch:
+        patch.setattr(of, name, fail)
+        produce(shares, "a", 1)
+        await turns(20)
+        assert answer.awaitable.done()  # type: ignore[attr-defined]
+    assert errors(await finish(answer)) == {"a": ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert sum("a bug" in each.getMessage() for each in caplog.records) == 1
+    assert acquired(await member.fetch()) == {"a": [(0, 0, 1)]}
+
+
+@on_loop
+async def test_partition_that_fails_does_not_cost_the_records_of_others(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares.consumed("a", "b")
+    member = shares.member()
+    await member.loaded("a", "b")
+    for name in "ab":
+        produce(shares, name, 1)
+    broken, read = shares.room.partition("a"), Partition.read
+    monkeypatch.setattr(
+        Partition, "read", lambda self, *a, **b: (fail if self is broken else read)(self, *a, **b)
+    )
+    answer = await member.fetch()
+    assert errors(answer) == {"a": ErrorCode.UNKNOWN_SERVER_ERROR, "b": 0}
+    assert acquired(answer) == {"a": [], "b": [(0, 0, 1)]}
+
+
+@on_loop
+async def test_acknowledgement_whose_state_cannot_be_applied_is_answered(
+    shares: Shares, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partition's states are loaded again."""
+    shares.consumed("a")
+    produce(shares, "a", 2)
+    member = shares.member()
+    await member.loaded("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(SharePartition, "complete", fail)
+        task = asyncio.ensure_future(member.acknowledge({"a": [(0, 1, ACCEPT)]}))
+        await turns(20)
+        assert task.done()
+    assert errors(await task) == {"a": ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert sum("a bug" in each.getMessage() for each in caplog.records) == 1
+    produce(shares, "a", 1)
+    assert acquired(await member.loaded()) == {"a": [(2, 2, 1)]}
 
 
 @on_loop
