@@ -47,7 +47,7 @@ class InterBrokerSender(Generic[T]):
             self._tasks.pop(broker_id).cancel()
             lost = self._sent.pop(broker_id, []) + self._waiting.pop(broker_id, [])
             if lost:
-                self._failed(lost)
+                self._fail(lost)
 
     def close(self) -> None:
         """Stop sending, and drop all items."""
@@ -71,5 +71,11 @@ class InterBrokerSender(Generic[T]):
                     "the answer of broker %d could not be processed", broker_id, exc_info=error
                 )
             if error is not None:
-                self._failed(batch)
+                self._fail(batch)
         del self._tasks[broker_id]
+
+    def _fail(self, items: list[T]) -> None:
+        try:
+            self._failed(items)
+        except Exception:  # later items for the broker must still be sent
+            logger.exception("a failed request to another broker could not be processed")

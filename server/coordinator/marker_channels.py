@@ -8,6 +8,7 @@ Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from ..metadata.topic_partition import TopicPartition
 from .inter_broker_sender import InterBrokerSender, Send
 from .transaction.markers import Markers, MarkerSender, Outcomes
 from .transaction.records import by_topic
+
+logger = logging.getLogger(__name__)
 
 WRITE_TXN_MARKERS_VERSION = 1
 
@@ -80,12 +83,21 @@ class MarkerChannels:
         def told(outcomes: Outcomes) -> None:
             outcomes = list(outcomes)
             self._under_way.difference_update(key_of(markers, tp) for tp, _ in outcomes)
-            written(outcomes)
+            try:
+                written(outcomes)
+            except Exception:  # the outcomes of other transactions must still be reported
+                logger.exception("the markers of %r are not processed", markers.transactional_id)
 
         for leader, tps in by_leader.items():
             part = markers._replace(partitions=tuple(tps))
             if leader == self._broker_id:
-                self._local.send(part, told)
+                try:
+                    self._local.send(part, told)
+                except Exception:  # a bug of ours must not keep the transaction open
+                    logger.exception("markers of %r are not written", markers.transactional_id)
+                    left = [tp for tp in tps if key_of(markers, tp) in self._under_way]
+                    if left:
+                        told([(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in left])
             else:
                 self._sender.add(leader, Entry(part, told))
         if known:

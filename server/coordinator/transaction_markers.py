@@ -6,6 +6,7 @@ Source: KafkaApis.handleWriteTxnMarkersRequest, TransactionMarkerChannelManager.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
     from ..replication.partition import Partition
+
+logger = logging.getLogger(__name__)
 
 #: The number of partitions whose markers are written in one turn of the loop.
 MARKERS_PER_TURN = 64
@@ -87,8 +90,17 @@ class TransactionMarkerWriter:
         end = begin + MARKERS_PER_TURN
         done: list[Outcome] = []
         waiting: list[tuple[TopicPartition, Awaitable[ErrorCode]]] = []
+        outcome: ErrorCode | Awaitable[ErrorCode]
         for tp in markers.partitions[begin:end]:
-            outcome = self._send_one(tp, markers)
+            try:
+                outcome = self._send_one(tp, markers)
+            except (
+                Exception
+            ):  # a bug of ours must not keep the transaction open in other partitions
+                logger.exception(
+                    "the marker of %r is not written to %s", markers.transactional_id, tp
+                )
+                outcome = ErrorCode.UNKNOWN_SERVER_ERROR
             if isinstance(outcome, int):
                 done.append((tp, outcome))
             else:

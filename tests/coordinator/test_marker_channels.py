@@ -69,9 +69,12 @@ class Cluster:
         self.sent: list[tuple[int, WriteTxnMarkersRequest, asyncio.Future[Any]]] = []
         self.local: list[tuple[Markers, Callable[[Outcomes], None]]] = []
         self.told: list[tuple[TopicPartition, ErrorCode]] = []
+        self.failure: Exception | None = None
         self.channels = MarkerChannels(OWN, self, lambda: self.image, self.ask)  # type: ignore[arg-type]
 
     def send(self, asked: Markers, written: Callable[[Outcomes], None]) -> None:
+        if self.failure is not None:
+            raise self.failure
         self.local.append((asked, written))
 
     async def ask(self, broker_id: int, request: Any, version: int) -> Any:
@@ -180,6 +183,48 @@ def test_request_that_fails_is_told_and_the_next_goes_out(error: Exception) -> N
         await turns()
         assert cluster.told == [(TPS[1], ErrorCode.NETWORK_EXCEPTION)]
         cluster.write(markers(TPS[1]))
+        await turns()
+        await cluster.answer(1)
+        assert cluster.told[1:] == [(TPS[1], ErrorCode.NONE)]
+
+    run(test)
+
+
+def test_marker_that_the_writer_here_fails_on_is_told_and_written_later() -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.failure = ZeroDivisionError("a bug")
+        cluster.write(markers(*TPS))
+        await turns()
+        assert cluster.told == [(TPS[0], ErrorCode.UNKNOWN_SERVER_ERROR)]
+        assert [broker_id for broker_id, _, _ in cluster.sent] == [1, 2]
+        cluster.failure = None
+        cluster.write(markers(*TPS))
+        assert [here.partitions for here, _ in cluster.local] == [(TPS[0],)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("failure", [None, OSError("lost")])
+def test_outcome_that_cannot_be_processed_does_not_keep_others_waiting(
+    failure: Exception | None,
+) -> None:
+    def processed(outcomes: Outcomes) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def test(cluster: Cluster) -> None:
+        cluster.channels.send(markers(TPS[1], producer_id=8), processed)
+        cluster.write(markers(TPS[1]))
+        await turns()
+        ((_, request, answer),) = cluster.sent
+        assert [row.producer_id for row in request.markers] == [8, 7]
+        if failure is None:
+            answer.set_result(answer_to(request, ErrorCode.NONE))
+        else:
+            answer.set_exception(failure)
+        await turns()
+        expected = ErrorCode.NONE if failure is None else ErrorCode.NETWORK_EXCEPTION
+        assert cluster.told == [(TPS[1], expected)]
+        cluster.write(markers(TPS[1], producer_id=9))
         await turns()
         await cluster.answer(1)
         assert cluster.told[1:] == [(TPS[1], ErrorCode.NONE)]

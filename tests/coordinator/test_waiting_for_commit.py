@@ -13,6 +13,7 @@ from kwire.errors import ErrorCode
 from server.coordinator.internal_topic import InternalTopicLog
 from server.coordinator.transaction.markers import Markers
 from server.coordinator.transaction_markers import TransactionMarkerWriter
+from server.metadata.topic_partition import TopicPartition
 from server.replication.read_result import FollowerFetch
 from tests.support.replicas import NOW, Replicas, batch, turns
 
@@ -97,6 +98,33 @@ def test_group_hears_of_its_marker_before_anybody_awaits_it(tmp_path: Path) -> N
 
     try:
         asyncio.run(run())
+    finally:
+        room.stop()
+
+
+def test_marker_that_fails_in_one_partition_is_told_and_written_to_the_others(
+    tmp_path: Path,
+) -> None:
+    room = Replicas(tmp_path / "data").start()
+
+    class Groups:
+        def end_transaction(self, *ended: Any) -> None:
+            raise ZeroDivisionError("a bug")
+
+    async def run() -> list[tuple[str, ErrorCode]]:
+        groups: Any = Groups()
+        writer = TransactionMarkerWriter(room.replicas, groups, room.publisher.current, room.clock)
+        tps = tuple(room.create(name).tp for name in ("__consumer_offsets", TOPIC))
+        told: list[tuple[TopicPartition, ErrorCode]] = []
+        writer.send(Markers("id", 7, 0, 0, True, tps), told.extend)
+        await turns()
+        return [(tp.topic, error) for tp, error in told]
+
+    try:
+        assert asyncio.run(run()) == [
+            ("__consumer_offsets", ErrorCode.UNKNOWN_SERVER_ERROR),
+            (TOPIC, ErrorCode.NONE),
+        ]
     finally:
         room.stop()
 
