@@ -657,7 +657,10 @@ class Log:
         self._reader.forget()
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer_id, first_offset) of aborted transactions with data in [start, end)."""
+        """(producer_id, first_offset) of aborted transactions with data in [start, end).
+
+        Errors: OSError, CorruptIndex.
+        """
         return self._segments.aborted_transactions(start_offset, end_offset)
 
     def offset_for_timestamp(

@@ -500,7 +500,8 @@ class Partition:
 
         Shape: with `follower`, its progress is noted unless `now_ms` is None. What `reader` does
         not have at hand comes later.
-        Errors: those of check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        Errors: those of check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; OSError and
+        CorruptIndex if the aborted transactions cannot be read.
         """
         if (
             current_leader_epoch != NO_EPOCH and current_leader_epoch != self.state.leader_epoch
@@ -605,7 +606,12 @@ class Partition:
                 if not later.done():
                     later.set_exception(error)
             else:
-                result = self._with_records(now, source.result())
+                try:
+                    result = self._with_records(now, source.result())
+                except Exception as failure:  # noqa: BLE001 - as an error of the source
+                    if not later.done():
+                        later.set_exception(failure)
+                    return
                 if later.done():  # the result is no longer needed
                     result.close()
                 else:

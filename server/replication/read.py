@@ -306,25 +306,28 @@ def _read_natively(
         or params.convert is not None
     ):
         return None
-    found = natively(
-        context.partitions,
-        replicas.partitions,
-        image.topics_by_id if params.by_id else None,
-        params.read_committed,
-        params.leader_only,
-        params.max_bytes,
-        params.always_one_batch,
-        may_wait,
-        ErrorCode.NONE,
-        read_result,
-    )
+    try:
+        found = natively(
+            context.partitions,
+            replicas.partitions,
+            image.topics_by_id if params.by_id else None,
+            params.read_committed,
+            params.leader_only,
+            params.max_bytes,
+            params.always_one_batch,
+            may_wait,
+            ErrorCode.NONE,
+            read_result,
+        )
+    except Exception:  # noqa: BLE001 - read again, which costs only the partition that fails
+        return None
     if found is None:
         return None
     rows, size, answer_now, waiting = found
     return _reading((rows, size, answer_now, waiting, [], None))
 
 
-def _read_each(
+def _read_each(  # noqa: C901 - one pass over the partitions
     replicas: ReplicaManager,
     image: MetadataImage,
     context: FetchContext,
@@ -385,17 +388,21 @@ def _read_each(
             if replica_id >= 0:
                 follower = FollowerFetch(replica_id, replica_epoch, asked.follower_log_start)
             limit = 0 if key in held_back else min(asked.max_bytes, budget)
-            result_or_later = partition.read(
-                asked.fetch_offset,
-                limit,
-                current_leader_epoch=asked.current_leader_epoch,
-                last_fetched_epoch=asked.last_fetched_epoch,
-                read_committed=read_committed,
-                min_one_batch=min_one_batch and key not in held_back,
-                leader_only=params.leader_only,
-                follower=follower,
-                now_ms=noted_ms,
-            )
+            result_or_later: ReadResult | LaterRead
+            try:
+                result_or_later = partition.read(
+                    asked.fetch_offset,
+                    limit,
+                    current_leader_epoch=asked.current_leader_epoch,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                    read_committed=read_committed,
+                    min_one_batch=min_one_batch and key not in held_back,
+                    leader_only=params.leader_only,
+                    follower=follower,
+                    now_ms=noted_ms,
+                )
+            except Exception as error:  # noqa: BLE001 - a bad index, or a bug of ours
+                result_or_later = _failed(replicas, partition, error)
             if type(result_or_later) is LaterRead:
                 result = result_or_later.now
                 epoch = partition.state.leader_epoch
@@ -562,11 +569,7 @@ def _taken(each: Pending, now: ReadResult, replicas: ReplicaManager) -> ReadResu
         return now
     error = later.exception()
     if error is not None:
-        logger.error("records of %s could not be read", partition.tp, exc_info=error)
-        is_storage = isinstance(error, OSError)
-        return refused(
-            ErrorCode.KAFKA_STORAGE_ERROR if is_storage else ErrorCode.UNKNOWN_SERVER_ERROR
-        )
+        return _failed(replicas, partition, error)
     if (
         partition.state.leader_epoch != each.leader_epoch
         or replicas.get(*partition.tp) is not partition
@@ -574,6 +577,19 @@ def _taken(each: Pending, now: ReadResult, replicas: ReplicaManager) -> ReadResu
         later.result().close()
         return refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return later.result()
+
+
+def _failed(replicas: ReplicaManager, partition: Partition, error: BaseException) -> ReadResult:
+    """The result for a partition that could not be read, in a fetch whose other partitions are answered.
+
+    Shape: logged once, since clients try again at once. Source: ReplicaManager.readFromLog.
+    """
+    said = repr(error)
+    if replicas.failed_reads.get(partition.tp) != said:
+        replicas.failed_reads[partition.tp] = said
+        logger.error("records of %s could not be read", partition.tp, exc_info=error)
+    is_storage = isinstance(error, OSError)
+    return refused(ErrorCode.KAFKA_STORAGE_ERROR if is_storage else ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _give_up(later: asyncio.Future[ReadResult]) -> None:

@@ -122,6 +122,8 @@ class ReplicaManager:
         )
         #: Fetches whose records are converted for old clients, and therefore in memory, at a time.
         self.converting = FairPermits(MAX_CONVERTING)
+        #: The last failure of a read that was logged for each partition.
+        self.failed_reads: dict[TopicPartition, str] = {}
         self._strays_reported = False
         #: Advice for logs that belong to no partition; the end of the warning about them.
         self._stray_advice = stray_advice

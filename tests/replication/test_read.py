@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kwire.errors import ErrorCode
+from server.log.index.transaction_index import CorruptIndex
 from server.log.log import Log, LogSlice
 from server.replication import read
 from server.replication.fetch_session import FetchContext, FetchedPartition
 from server.replication.partition import Partition
 from server.replication.read import FetchParams, Reading, WaitingFetch, fetch_records
 from tests.handlers.fetches import fetch_request
-from tests.support.replicas import Replicas, batch, turns, values
+from tests.support.replicas import NOW, Replicas, batch, turns, values
+from tests.support.transactions import abort, transactional
 
 FOUND = "what the slow store has"
 
@@ -246,9 +249,60 @@ def test_what_is_out_of_reach_when_a_wait_ends_is_asked_for_again(room: Replicas
     play(room, test)
 
 
-def test_reader_of_committed_is_told_what_was_aborted_in_a_later_read(room: Replicas) -> None:
-    from tests.support.transactions import abort, transactional
+def break_index(partition: Partition, with_what: type[Exception]) -> None:
+    """Spoil the index of aborted transactions in the first segment."""
+    partition.log.roll(NOW)  # what is known of the index is forgotten
+    path = Path(partition.log.segments[0].transaction_index.path)
+    assert path.stat().st_size > 0
+    path.unlink()
+    if with_what is CorruptIndex:
+        path.write_bytes(b"no whole entry")
+    else:
+        path.mkdir()
 
+
+@pytest.mark.usefixtures("both_forms")
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (CorruptIndex, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (OSError, ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+@pytest.mark.parametrize("is_later", [False, True])
+def test_bad_transaction_index_costs_its_own_row_only(
+    room: Replicas,
+    problem: type[Exception],
+    told: ErrorCode,
+    is_later: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(room: Replicas) -> None:
+        broken = room.create("a")
+        room.create("b")
+        room.append("a", transactional(7, 0, b"1"))
+        abort(room, "a", 7)
+        room.produce("b", b"2")
+        break_index(broken, problem)
+        reader = slow(broken) if is_later else None
+        for _ in range(2):
+            fetch = begin(room, ("a", 0, 0), ("b", 0, 0), read_committed=True)
+            if reader is not None:
+                assert isinstance(fetch, WaitingFetch)
+                await turns()
+                reader.coming[-1].set_result(FOUND)
+                await turns(10)
+                assert fetch.future.done()
+                fetch = fetch.read()
+            assert isinstance(fetch, Reading)
+            assert found(fetch) == [(told, []), (NONE, [b"2"])]
+        assert not broken.log.offline
+
+    play(room, test)
+    assert sum("records of a-0 could not be read" in line for line in caplog.messages) == 1
+
+
+def test_reader_of_committed_is_told_what_was_aborted_in_a_later_read(room: Replicas) -> None:
     async def test(room: Replicas) -> None:
         reader = slow(room.create("a"))
         room.append("a", transactional(7, 0, b"one"))
