@@ -16,7 +16,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
 
@@ -690,7 +691,10 @@ class Log:
     # -- truncation --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Remove all batches at and after offset. Errors: OSError. Source: UnifiedLog.truncateTo."""
+        """Remove all batches at and after offset.
+
+        Errors: OSError, CorruptIndex; with a lack of descriptors, nothing is removed. Source: UnifiedLog.truncateTo.
+        """
         if offset < 0:
             raise ValueError(f"cannot truncate {self.tp} to {offset}")
         if offset >= self.log_end_offset:
@@ -699,21 +703,24 @@ class Log:
         if self.segments[0].base_offset > offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return
-        self._begin_truncation(offset, offset)
-        segment = self.active_segment = self._segments.cut(offset)
-        end_offset = max(min(segment.next_offset(), offset), segment.base_offset)
-        self.log_end_offset = end_offset
-        self.flush_state.recovery_point = min(self.recovery_point, end_offset)
-        self.log_start_offset = min(self.log_start_offset, end_offset)
-        self.leader_epoch_cache.truncate_from_end(end_offset)
-        self._reload_producers(now_ms)
+        self._segments.prepare_to_cut(offset)
+        with self._must_finish():
+            self._begin_truncation(offset, offset)
+            segment = self.active_segment = self._segments.cut(offset)
+            end_offset = max(min(segment.next_offset(), offset), segment.base_offset)
+            self.log_end_offset = end_offset
+            self.flush_state.recovery_point = min(self.recovery_point, end_offset)
+            self.log_start_offset = min(self.log_start_offset, end_offset)
+            self.leader_epoch_cache.truncate_from_end(end_offset)
+            self._reload_producers(now_ms)
         if self.high_watermark > end_offset:
             self.high_watermark = end_offset
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Remove everything and continue at offset. Errors: OSError."""
-        self._begin_truncation(0, offset)
-        self.active_segment = self._segments.start_at(offset, now_ms)
+        with self._must_finish():
+            self._begin_truncation(0, offset)
+            self.active_segment = self._segments.start_at(offset, now_ms)
         self.log_end_offset = self.log_start_offset = offset
         self.flush_state.recovery_point = offset
         self.leader_epoch_cache.clear()
@@ -741,6 +748,18 @@ class Log:
             self.truncate_fully_and_start_at(self.log_start_offset, now_ms)
         else:
             self.truncate_to(end_offset, now_ms)
+
+    @contextmanager
+    def _must_finish(self) -> Iterator[None]:
+        """Report a lack of descriptors as a disk failure: a log that is cut in part cannot be used until it is recovered."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                raise
+            raise OSError(
+                errno.EIO, f"the log is cut in part: {error.strerror}", self.dir
+            ) from error
 
     def _begin_truncation(self, offset: int, start_offset: int) -> None:
         lowered = offset < self.recovery_point or start_offset < self.log_start_offset

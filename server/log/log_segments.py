@@ -49,6 +49,10 @@ class LogSegments:
         self.in_order.append(segment)
         return segment
 
+    def prepare_to_cut(self, offset: int) -> None:
+        """Read and open what `cut` needs first, since this may fail. Errors: OSError, CorruptIndex."""
+        self.in_order[floor_index(self.in_order, offset)].prepare_to_cut()
+
     def cut(self, offset: int) -> LogSegment:
         """Remove everything from offset on, at once, on the device; return the active segment.
 

@@ -350,25 +350,34 @@ class LogSegment:
         self.time_index.seal()
         self._transaction_index = None
 
+    def prepare_to_cut(self) -> None:
+        """Read and open what `truncate_to` needs, since this may fail. Errors: OSError, CorruptIndex."""
+        self.offset_index.load()
+        self.time_index.load()
+        self.transaction_index.entries()
+        self.log.open()
+
     def truncate_to(self, offset: int) -> int:
         """Remove the batch that holds offset and all after it; return how many bytes were removed.
 
-        Source: LogSegment.truncateTo.
+        Errors: as for `prepare_to_cut`, with nothing removed; OSError. Source: LogSegment.truncateTo.
         """
+        self.prepare_to_cut()
         found = self.locate(offset)
         if found is None:
             return 0
         position = found[0]
         removed = self.size - position
         self.log.truncate(position)
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.transaction_index.truncate_to(offset)
         self.size = position
         self.bytes_since_index_entry = 0
         self.index_room = 0
         if position == 0:
             self.roll_timestamp = NEVER
+        self._max_timestamp = UNKNOWN
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
         self.load_max_timestamp()
         return removed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from server.log.retention import (
     time_breached,
 )
 
-from .logs import NOW, append, batch, config, open_log, refusal, values
+from .logs import NOW, append, batch, config, end_transaction, open_log, refusal, values
 
 HOUR_MS = 3600 * 1000
 
@@ -143,6 +144,76 @@ def test_truncation_keeps_exactly_what_lies_below(tmp_path: Path, offset: int) -
     assert values(reopened) == values(log)
     assert reopened.leader_epoch_cache.entries() == log.leader_epoch_cache.entries()
     assert reopened.max_timestamp_offset() == log.max_timestamp_offset()
+
+
+class Scarce(FileLayer):
+    """Has no descriptors for files whose names have certain endings."""
+
+    endings: tuple[str, ...] = ()
+
+    def open_fd(self, path: str, flags: int) -> int:
+        if path.endswith(self.endings):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open_fd(path, flags)
+
+
+def with_aborted_transactions(tmp_path: Path) -> tuple[Log, Scarce]:
+    """A log of two aborted transactions, opened without descriptors in use."""
+    log = open_log(tmp_path)
+    for sequence in range(2):
+        append(log, batch(b"v", pid=5, sequence=sequence, transactional=True))
+        end_transaction(log, 5, commit=False)
+    log.close()
+    layer = Scarce()
+    return open_log(tmp_path, clean=True, recovery_point=4, layer=layer), layer
+
+
+def size_of_file(log: Log) -> int:
+    return Path(log.active_segment.log.path).stat().st_size
+
+
+@pytest.mark.parametrize("ending", [".log", ".timeindex"])
+def test_truncation_without_descriptors_changes_nothing(tmp_path: Path, ending: str) -> None:
+    log, layer = with_aborted_transactions(tmp_path)
+    before = log.size_bytes
+    log.active_segment.log.close()
+    layer.endings = (ending,)
+    with pytest.raises(OSError) as caught:
+        log.truncate_to(1, NOW)
+    log.on_io_error(caught.value)
+    assert not log.offline
+    layer.endings = ()
+    assert (log.size_bytes, size_of_file(log), log.log_end_offset) == (before, before, 4)
+    assert log.aborted_transactions(0, 4) == [(5, 0), (5, 2)]
+    log.truncate_to(1, NOW)
+    assert log.size_bytes == size_of_file(log) < before
+    assert (log.log_end_offset, log.aborted_transactions(0, 1)) == (1, [])
+    append(log, batch(b"next"))
+    assert values(log) == [b"v", b"next"]
+
+
+def test_log_that_is_cut_in_part_goes_offline(tmp_path: Path) -> None:
+    log, layer = with_aborted_transactions(tmp_path)
+    layer.endings = (".txnindex.tmp",)
+    with pytest.raises(OSError) as caught:
+        log.truncate_to(3, NOW)
+    assert log.size_bytes == size_of_file(log)
+    log.on_io_error(caught.value)
+    assert log.offline
+    layer.endings = ()
+    recovered = open_log(tmp_path)
+    assert recovered.aborted_transactions(0, 3) == [(5, 0)]
+    end_transaction(recovered, 5, commit=False)
+    assert recovered.aborted_transactions(0, 4) == [(5, 0), (5, 2)]
+
+
+def test_log_that_cannot_start_again_goes_offline(tmp_path: Path) -> None:
+    log, layer = with_aborted_transactions(tmp_path)
+    layer.endings = (".log",)
+    with pytest.raises(OSError) as caught:
+        log.truncate_fully_and_start_at(9, NOW)
+    log.on_io_error(caught.value)
+    assert log.offline
 
 
 def test_truncation_of_everything_starts_at_any_offset(tmp_path: Path) -> None:
