@@ -343,7 +343,9 @@ class LogSegment:
                 index.move_to(stem)
 
     def become_inactive(self) -> None:
-        """Seal the segment at a roll: add the last time index entry, write index files, free memory."""
+        """Seal the segment at a roll: add the last time index entry, write index files, free memory. Errors: OSError."""
+        if self._transaction_index is not None:
+            self._transaction_index.save()
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.bytes_since_index_entry = 0
         self.offset_index.seal()
@@ -393,6 +395,8 @@ class LogSegment:
 
     def save_indexes(self) -> list[str]:
         """Write index entries that are in memory only; return the files that a flush must force."""
+        if self._transaction_index is not None:
+            self._transaction_index.save()
         indexes = (self._offset_index, self._time_index)
         written = [index.path for index in indexes if index is not None and index.save()]
         return [*written, self._stem + INDEX_SUFFIXES[2]]
@@ -431,6 +435,8 @@ class LogSegment:
 
         Shape: returns the index files that were written.
         """
+        if self._transaction_index is not None:
+            self._transaction_index.save()
         self.index_largest_timestamp()
         indexes = (self._offset_index, self._time_index)
         written = [index.path for index in indexes if index is not None and index.close()]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from kwire.errors import ErrorCode
 from server.log.file_layer import FileLayer
-from server.log.index.transaction_index import AbortedTransaction
+from server.log.index.transaction_index import AbortedTransaction, parse
 from server.log.log import AppendInfo, AppendOrigin, Log
 
 from .logs import NOW, append, batch, config, end_transaction, marker, open_log, refusal
@@ -60,6 +63,66 @@ def test_lack_of_descriptors_hides_no_aborted_transaction(tmp_path: Path) -> Non
     append(log, batch(b"in the next segment"))
     log.close()
     assert open_log(tmp_path, clean=True).aborted_transactions(0, 2) == [(5, 0)]
+
+
+class ScarceForIndexes(FileLayer):
+    """Has no descriptors for transaction indexes while `is_short`."""
+
+    is_short = False
+
+    def open_fd(self, path: str, flags: int) -> int:
+        if self.is_short and path.endswith(".txnindex"):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open_fd(path, flags)
+
+
+@pytest.mark.parametrize("end", ["roll", "flush", "close"])
+def test_transaction_aborted_without_descriptors_is_written_down_later(
+    tmp_path: Path, end: str
+) -> None:
+    layer = ScarceForIndexes()
+    log = open_log(tmp_path, layer=layer)
+    layer.is_short = True
+    for sequence in range(2):
+        begin(log, 5, sequence)
+        end_transaction(log, 5, commit=False)
+    assert log.aborted_transactions(0, 4) == [(5, 0), (5, 2)]
+    assert not log.offline
+    ends: dict[str, Callable[[], None]] = {
+        "roll": lambda: log.roll(NOW),
+        "flush": lambda: log.flush(NOW),
+        "close": log.close,
+    }
+    with pytest.raises(OSError):
+        ends[end]()
+    assert log.recovery_point == 0
+    assert len(log.segments) == 1
+    layer.is_short = False
+    ends[end]()
+    assert len(parse(Path(log.segments[0].transaction_index.path).read_bytes())) == 2
+    if end != "close":
+        assert log.aborted_transactions(0, 4) == [(5, 0), (5, 2)]
+
+
+def test_transaction_aborted_before_the_index_can_be_read_follows_those_before_it(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path)
+    begin(log, 5)
+    end_transaction(log, 5, commit=False)
+    log.close()
+    layer = ScarceForIndexes()
+    log = open_log(tmp_path, clean=True, recovery_point=2, layer=layer)
+    log.active_segment._transaction_index = None  # as in a segment that was sealed
+    layer.is_short = True
+    begin(log, 5, 1)
+    end_transaction(log, 5, commit=False)
+    with pytest.raises(OSError):
+        log.aborted_transactions(2, 4)
+    layer.is_short = False
+    assert log.aborted_transactions(0, 4) == [(5, 0), (5, 2)]
+    log.close()
+    assert open_log(tmp_path, clean=True).aborted_transactions(0, 4) == [(5, 0), (5, 2)]
 
 
 def test_aborted_transactions_are_found_by_the_range_they_touch(tmp_path: Path) -> None:

@@ -7,17 +7,19 @@
      18    8 last_offset          of the abort marker, in this segment
      26    8 last_stable_offset   after the abort
 
-Sorted by last_offset. The file is created with the first entry, and each entry is written at once.
-After a crash it is rebuilt together with the other indexes. Source: TransactionIndex, AbortedTxn.
+Sorted by last_offset. The file is created with the first entry. Each entry is written at once, or if there are no
+descriptors, before the segment is flushed, sealed or closed. After a crash the file is rebuilt together with the other
+indexes. Source: TransactionIndex, AbortedTxn.
 """
 
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 
-from ..file_layer import FileLayer
+from ..file_layer import OUT_OF_DESCRIPTORS, FileLayer
 
 ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = 34
@@ -51,39 +53,66 @@ def parse(data: bytes, path: str = "") -> list[AbortedTransaction]:
 
 
 class TransactionIndex:
-    """The transaction index of one segment."""
+    """The transaction index of one segment.
 
-    __slots__ = ("_entries", "_layer", "path")
+    Shape: `_stored` are the entries in the file, None if it has not been read; `_unwritten` come after these.
+    """
+
+    __slots__ = ("_layer", "_stored", "_unwritten", "path")
 
     def __init__(self, layer: FileLayer, stem: str, *, new: bool = False) -> None:
         self._layer = layer
         self.path = stem + SUFFIX
-        self._entries: list[AbortedTransaction] | None = [] if new else None
+        self._stored: list[AbortedTransaction] | None = [] if new else None
+        self._unwritten: list[AbortedTransaction] = []
 
     def move_to(self, stem: str) -> None:
         """Note that the file is elsewhere now, since its directory was renamed."""
         self.path = stem + SUFFIX
 
     def entries(self) -> list[AbortedTransaction]:
-        """All entries, by last_offset. Errors: CorruptIndex."""
-        if self._entries is None:
+        """All entries, by last_offset. Errors: OSError, CorruptIndex."""
+        stored = self._read()
+        return [*stored, *self._unwritten] if self._unwritten else stored
+
+    def _read(self) -> list[AbortedTransaction]:
+        if self._stored is None:
             try:
-                self._entries = parse(self._layer.read_file(self.path), self.path)
+                self._stored = parse(self._layer.read_file(self.path), self.path)
             except FileNotFoundError:
-                self._entries = []
-        return self._entries
+                self._stored = []
+        return self._stored
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Add an entry and write it. Errors: ValueError if last_offset does not increase."""
-        entries = self.entries()
-        if entries and entries[-1].last_offset >= entry.last_offset:
-            raise ValueError(f"{self.path}: {entry} does not follow {entries[-1]}")
+        """Add an entry and write it; a lack of descriptors only delays the write, see `save`.
+
+        Errors: OSError, CorruptIndex; ValueError if last_offset does not increase.
+        """
+        self._unwritten.append(entry)
+        try:
+            self.save()
+        except Exception as error:
+            if not isinstance(error, OSError) or error.errno not in OUT_OF_DESCRIPTORS:
+                self._unwritten.pop()
+                raise
+
+    def save(self) -> None:
+        """Write the entries that are in memory only. Errors: those of `append`."""
+        unwritten = self._unwritten
+        if not unwritten:
+            return
+        stored = self._read()
+        for before, entry in pairwise([*stored[-1:], *unwritten]):
+            if before.last_offset >= entry.last_offset:
+                raise ValueError(f"{self.path}: {entry} does not follow {before}")
+        data = b"".join(ENTRY.pack(VERSION, *entry) for entry in unwritten)
         fd = self._layer.open_path(self.path, os.O_WRONLY | os.O_CREAT)
         try:
-            self._layer.write_all(fd, ENTRY.pack(VERSION, *entry), len(entries) * ENTRY_SIZE)
+            self._layer.write_all(fd, data, len(stored) * ENTRY_SIZE)
         finally:
             os.close(fd)
-        entries.append(entry)
+        stored += unwritten
+        self._unwritten = []
 
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Aborted transactions that overlap [start_offset, end_offset).
@@ -110,7 +139,8 @@ class TransactionIndex:
             self._layer.replace_file(self.path, data)
         else:
             self._layer.unlink(self.path)
-        self._entries = list(entries)
+        self._stored = list(entries)
+        self._unwritten = []
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose marker is at or above the given offset."""
