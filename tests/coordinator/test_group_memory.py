@@ -48,6 +48,35 @@ def test_all_groups_together_are_bounded_and_small_ones_still_find_room(
     assert made.shard.memory.members <= LIMIT
 
 
+def test_assignments_are_bounded_as_members_are() -> None:
+    made = machine()
+    groups = [f"g{n}" for n in range(40)]
+    for group in groups:
+        made.join(group=group)
+    made.advance(5_000)
+    errors = []
+    for group in groups:
+        (member_id,) = made.shard.groups[group].members
+        token = made.sync(member_id, 1, {member_id: bytes(MIB)}, group=group)
+        errors.append(error(made, token))
+    assert errors[0] is ErrorCode.NONE
+    assert errors[-1] is ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients try again
+    assert made.shard.memory.members <= LIMIT
+    assert made.heartbeat(member_id, 1, group=group) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert error(made, made.join(member_id, group=group)) is ErrorCode.NONE
+    token = made.sync(member_id, 2, {member_id: b"less"}, group=group)
+    assert error(made, token) is ErrorCode.NONE
+
+
+def test_assignment_of_one_group_may_use_a_quarter() -> None:
+    made = machine()
+    leader, other = made.form(2)
+    waiting = made.sync(other)
+    assignments = {leader: b"", other: bytes(LIMIT // GROUP_PARTS)}
+    tokens = [waiting, made.sync(leader, 1, assignments)]
+    assert [error(made, token) for token in tokens] == [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+
+
 def test_refused_group_is_not_made() -> None:
     made = machine()
     for n in range(600):

@@ -367,10 +367,31 @@ def sync_group(
         sync_received(group, member.member_id)
         if member.member_id == group.leader_id:
             assignment = {row.member_id: row.assignment for row in request.assignments}
-            out.write(
-                [group_record(group, assignment)],
-                AssignmentStored(group.group_id, group.generation_id, assignment),
-            )
+            ticket = AssignmentStored(group.group_id, group.generation_id, assignment)
+            error = refuses_assignment(config, group, assignment)
+            if error is ErrorCode.NONE:
+                out.write([group_record(group, assignment)], ticket)
+            else:
+                assignment_stored(config, group, ticket, error, now_ms, out)
+
+
+def refuses_assignment(
+    config: GroupConfig, group: Group, assignment: dict[str, bytes]
+) -> ErrorCode:
+    """The error if there is no memory for an assignment; otherwise NONE.
+
+    Errors: those of GroupMemory.refuses_members, but COORDINATOR_NOT_AVAILABLE instead of COORDINATOR_LOAD_IN_PROGRESS,
+    which clients do not expect in answers to SyncGroup.
+    """
+    more = sum(
+        getsizeof(assignment.get(member.member_id, b"")) - getsizeof(member.assignment)
+        for member in group.members.values()
+    )
+    # Twice, since it is kept in the stored value of the group, too.
+    error = group.memory.refuses_members(config, group.held_bytes, 2 * more)
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error
 
 
 def validate_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
