@@ -54,7 +54,7 @@ EXPIRATION_DUE = "expiration_due"
 MARKERS_DUE = "markers_due"
 COMPLETE_DUE = "complete_due"
 BATCH = 1_000
-"""The number of transactional ids that are aborted or removed in one batch."""
+"""The number of transactional ids that are aborted, or checked for expiration, in one batch."""
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -65,7 +65,7 @@ class TransactionShard:
     """All transactional ids of one partition.
 
     Shape: `transactions` by id; `open` are the transactions that are ONGOING; `memory` is the account of all
-    transactional ids of the broker.
+    transactional ids of the broker; `unchecked` are the ids that the current check for expiration has not reached.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class TransactionShard:
         self.transactions: dict[str, Transaction] = {}
         self.open: set[str] = set()
         self.watching = False
+        self.unchecked: list[str] = []
         self.fired: dict[str, Callable[[Timer, int, Result[Any]], None]] = {
             TIMEOUTS_DUE: self.timeouts_due,
             EXPIRATION_DUE: self.expiration_due,
@@ -437,13 +438,12 @@ class TransactionShard:
         return out
 
     def expiration_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Remove ids that have been unused for long, one batch at a time.
-
-        Shape: the timer's key lists the ids left over from the last batch; () starts a new round.
-        """
-        names = list(timer.key) or list(self.transactions)
+        """Remove ids that have been unused for long; looks at one batch of ids at a time."""
+        names = self.unchecked
+        if not names:
+            names += self.transactions
         expired: list[str] = []
-        while names and len(expired) < BATCH:
+        for _ in range(min(len(names), BATCH)):
             transaction = self.transactions.get(names.pop())
             if transaction is None or transaction.pending is not None:
                 continue
@@ -459,7 +459,7 @@ class TransactionShard:
             records = [TransactionRecord(name, None) for name in expired]
             out.write(records, Expired(tuple(expired)))
         interval_ms = 0 if names else self.config.expiration_check_interval_ms
-        out.timers.append(Timer(EXPIRATION_DUE, tuple(names), now_ms + interval_ms))
+        out.timers.append(Timer(EXPIRATION_DUE, (), now_ms + interval_ms))
 
     def markers_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         transaction = self.transactions.get(timer.key[0])

@@ -6,6 +6,7 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.coordinator.result import Timer
+from server.coordinator.transaction import shard
 from server.coordinator.transaction.shard import MARKERS_DUE
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import Initialized
@@ -382,6 +383,25 @@ def test_id_that_nobody_uses_expires() -> None:
     assert "busy" in machine.shard.transactions
     assert machine.log[-1][1] is None
     assert machine.producer("unused")[1] == 0
+
+
+def test_many_ids_are_checked_for_expiry_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard, "BATCH", 10)
+    machine = Machine(transactional_id_expiration_ms=DAY_MS)
+    for number in range(15):
+        machine.producer(f"old{number}")
+    machine.clock.advance(DAY_MS)
+    for number in range(10):
+        machine.producer(f"new{number}")
+    left, next_checks = [], []
+    for _ in range(3):
+        result = machine.shard.fire(Timer("expiration_due", (), 0), machine.now)
+        machine.apply(result)
+        (timer,) = result.timers
+        left.append(len(machine.shard.transactions))
+        next_checks.append(timer.at_ms - machine.now)
+    assert left == [25, 15, 10]
+    assert next_checks == [0, 0, machine.config.expiration_check_interval_ms]
 
 
 def test_expiry_that_cannot_be_stored_leaves_the_id(machine: Machine) -> None:
