@@ -33,6 +33,8 @@ FOLDER = "_archive"
 STAGING = "_staging"
 #: Columns in the files; `topic`, `date` and `hour` are in the folders' names.
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
+#: What the name of a snapshot ends with, behind the number of its commit.
+SNAPSHOT = "snapshot.json"
 #: Where a manifest has its checksum: SHA-256 of the JSON of everything else, with sorted keys and no spaces.
 CHECKSUM = "sha256"
 #: The most commits that a reader has to read besides a snapshot.
@@ -207,8 +209,11 @@ class Archive:
         snapshots = [-1]
         for item in self.storage.list(FOLDER):
             number, _, kind = item.name.partition(".")
-            if number.isdigit():
-                (numbers if kind == "json" else snapshots).append(int(number))
+            if number.isdecimal() and item.name == f"{int(number):020d}.{kind}":
+                if kind == "json":
+                    numbers.append(int(number))
+                elif kind == SNAPSHOT:
+                    snapshots.append(int(number))
         if numbers != list(range(len(numbers))):
             missing = next(n for n, found in enumerate([*numbers, -1]) if n != found)
             raise Problem(f"the archive {self.path} is damaged: {_name(missing)} is missing")
@@ -217,8 +222,18 @@ class Archive:
         newest = max(snapshots)
         if newest < 0:
             return _State()
-        name = _name(newest, "snapshot.json")
+        name = _name(newest, SNAPSHOT)
         tree = self._parsed(name, self.storage.read(name) or b"")
+        text = self._commit_text(newest)
+        if text is None:
+            raise Problem(f"the archive {self.path} is damaged: {_name(newest)} is missing")
+        if tree.get("number") != newest:
+            # A copy of another snapshot: the commits between the two would be left out.
+            raise Problem(
+                f"{self.storage.location(name)} is damaged: it is the snapshot of commit {tree.get('number')}"
+            )
+        if CHECKSUM not in tree and CHECKSUM in self._parsed(_name(newest), text):
+            raise Problem(f"{self.storage.location(name)} is damaged: it has no checksum")
         try:
             state = _State(
                 newest,
@@ -238,18 +253,18 @@ class Archive:
     def _parsed(self, name: str, text: bytes) -> dict[str, Any]:
         try:
             tree: dict[str, Any] = json.loads(text)
-            version = tree["format"]
-        except (ValueError, KeyError, TypeError) as error:
+            version, columns = tree["format"], tuple(map(str, tree.get("columns", COLUMNS)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Problem(f"{self.storage.location(name)} is damaged: {error}") from error
         if CHECKSUM in tree and tree[CHECKSUM] != _checksum(tree):
             raise Problem(
                 f"{self.storage.location(name)} is damaged: its content was changed after it was written, and does not match"
                 " its checksum"
             )
-        if version != FORMAT or tuple(tree.get("columns", COLUMNS)) != COLUMNS:
+        if version != FORMAT or columns != COLUMNS:
             raise Problem(
                 f"{self.path} is an archive of another layout (format {version}, columns"
-                f" {', '.join(tree.get('columns', ()))}); this is format {FORMAT}, columns"
+                f" {', '.join(columns)}); this is format {FORMAT}, columns"
                 f" {', '.join(COLUMNS)}: choose another folder"
             )
         return tree
@@ -399,7 +414,7 @@ class Archive:
             "replaced": state.replaced,
             "topic_ids": state.topic_ids,
         }
-        self.storage.replace(_name(state.number, "snapshot.json"), sealed(snapshot))
+        self.storage.replace(_name(state.number, SNAPSHOT), sealed(snapshot))
 
 
 def _name(number: int, kind: str = "json") -> str:

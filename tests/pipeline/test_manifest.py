@@ -100,6 +100,8 @@ def test_snapshot_gives_what_all_commits_give(archive: Archive) -> None:
     [
         (1, None, "00000000000000000001.json is missing"),
         (2, "{", "00000000000000000002.json is damaged"),
+        (2, "[" * 200_000, "00000000000000000002.json is damaged"),
+        (2, '{"format": 1, "number": 2, "columns": 5}', "00000000000000000002.json is damaged"),
         (2, '{"format": 1, "number": 1}', r"00000000000000000002.json is damaged: it is commit 1$"),
         (2, '{"format": 1}', r"00000000000000000002.json is damaged: it is commit None$"),
         (2, '{"format": 1, "number": 2, "added": [7]}', "00000000000000000002.json is damaged"),
@@ -184,6 +186,40 @@ def test_snapshot_is_sealed_too(archive: Archive) -> None:
     path.write_text(json.dumps({**tree, "entries": []}))
     with pytest.raises(Problem, match=r"snapshot\.json is damaged: its content was changed"):
         Archive(archive.path).refresh()
+
+
+def test_snapshot_that_is_not_of_its_commit_is_named(archive: Archive) -> None:
+    """The commits between what it has and its number would be left out."""
+    archive.commit_batch([entry(0, 9)], 0)
+    archive._write_snapshot()
+    archive.commit_batch([entry(10, 19)], 1)
+    folder = Path(archive.path, "_archive")
+    content = (folder / f"{1:020d}.snapshot.json").read_bytes()
+    copy = folder / f"{2:020d}.snapshot.json"
+    copy.write_bytes(content)
+    with pytest.raises(Problem, match=rf"{copy.name} is damaged: it is the snapshot of commit 1$"):
+        Archive(archive.path).refresh()
+    copy.rename(folder / f"{3:020d}.snapshot.json")
+    with pytest.raises(Problem, match=rf"is damaged: _archive/{3:020d}\.json is missing"):
+        Archive(archive.path).refresh()
+
+
+def test_snapshot_whose_checksum_was_removed_is_named(archive: Archive) -> None:
+    archive.commit_batch([entry(0, 9)], 0)
+    archive._write_snapshot()
+    path = Path(archive.path, "_archive", f"{1:020d}.snapshot.json")
+    tree = json.loads(path.read_text())
+    del tree["sha256"]
+    path.write_text(json.dumps({**tree, "entries": []}))
+    with pytest.raises(Problem, match=r"snapshot\.json is damaged: it has no checksum$"):
+        Archive(archive.path).refresh()
+
+
+def test_files_of_others_beside_the_manifests_do_not_count(archive: Archive) -> None:
+    archive.commit_batch([entry(0, 9)], 0)
+    for name in ("README", "7", "7.json", "²²²²².json", f"{9:020d}.json~", f"{9:020d}.copy"):
+        Path(archive.path, "_archive", name).write_text("?")
+    assert Archive(archive.path).entries() == [entry(0, 9)]
 
 
 def test_damaged_snapshot_is_named(archive: Archive) -> None:
