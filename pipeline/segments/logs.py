@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -147,7 +148,7 @@ class PartitionLog:
 
     def _valid_end(self) -> int:
         segment = self.segment(-1)
-        starts = {segment.offset_index.floor_position(segment.size), 0}
+        starts = {max(segment.offset_index.floor_position(segment.size), 0), 0}
         for start in sorted(starts, reverse=True):
             found: int = segment.base_offset
             try:
@@ -189,7 +190,7 @@ class PartitionLog:
     @staticmethod
     def _sound(segment: LogSegment, position: int, offset: int) -> int:
         """The position, or 0 if no batch at or before the offset begins there: after a crash, indexes can be wrong."""
-        if position:
+        if 0 < position < segment.size:
             try:
                 for _, header in segment.headers(position):
                     if segment.base_offset <= header.base_offset <= offset:
@@ -314,6 +315,7 @@ class PartitionLog:
                 return
             if not newest and self.files[number + 1].base_offset <= start:
                 continue
+            following = None if newest else self.files[number + 1].base_offset
             pieces = list(self._pieces(number, start, end, size))
             for piece, (position, limit, first, after) in enumerate(pieces):
                 yield Slice(
@@ -328,6 +330,7 @@ class PartitionLog:
                     after,
                     newest and piece == len(pieces) - 1,
                     self.aborted(first, after) if committed else {},
+                    following if limit is None else after,
                 )
 
     def _pieces(
@@ -354,11 +357,13 @@ class PartitionLog:
         known = self.memory.start
         if known is not None and known[:2] == (segment.base_offset, inode) and known[2] <= offset:
             position = max(position, known[3])
+        lowest = segment.base_offset
         try:
             for at, header in segment.headers(position):
                 position = at
-                if header.last_offset >= offset:
+                if header.last_offset >= offset or header.base_offset < lowest:
                     break
+                lowest = header.next_offset
         except RecordError:
             return position
         self.memory.start = (segment.base_offset, inode, offset, position)
@@ -382,7 +387,13 @@ def _segment_files(paths: list[Path]) -> Iterator[SegmentFile]:
         try:
             status = path.stat()
         except FileNotFoundError:
+            if path.is_symlink():
+                raise SegmentError(f"{path} is a symbolic link to a file that is gone") from None
             continue
+        except OSError as error:  # a symbolic link to itself
+            raise SegmentError(f"{path}: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise SegmentError(f"{path} is not a file")
         yield SegmentFile(base_offset, status.st_size, status.st_ino)
 
 

@@ -33,6 +33,8 @@ class Slice(InputPartition):
     reaches_end: bool = False
     """Whether the file must hold everything up to `end`: it is the newest, and `end` was committed."""
     aborted: Aborted = field(default_factory=dict)
+    next_offset: int | None = None
+    """The offset at which the batch at `limit`, or the next segment, begins; None if there is neither."""
 
     def __str__(self) -> str:
         return f"topic {self.topic} partition {self.partition}"

@@ -60,6 +60,8 @@ class Walk:
         self._limit = size if cut.limit is None else min(cut.limit, size)
         self._suspect: int | None = None
         """Where the previous batch begins, if it was damaged: its length may be what is wrong."""
+        self._lowest = cut.base_offset
+        """The lowest offset that the next batch can have."""
         self._ended = False
 
     def windows(self) -> Iterator[Window]:
@@ -109,6 +111,7 @@ class Walk:
                         raise CorruptRecord(f"batch of {size} bytes where {left - at} remain")
                     if header.last_offset_delta < 0:
                         raise CorruptRecord(f"last offset delta {header.last_offset_delta}")
+                    self._check_offsets(header, at)
                 except CorruptRecord as error:
                     at = self._lost(at, error, batches)
                     return 0
@@ -116,6 +119,7 @@ class Walk:
                     self._ended = True
                     return 0
                 last = header.base_offset + header.last_offset_delta
+                problem = None
                 if last >= start:
                     if whole:
                         if size > filled - at:
@@ -125,22 +129,46 @@ class Walk:
                     else:
                         batches.append(Found(at, size, header))
                 at += size
-                if last + 1 >= end:
-                    # Later data may be half written, so it is not read.
-                    self._ended = True
-                    return 0
+                if problem is None:
+                    self._lowest = last + 1
+                    if last + 1 >= end:
+                        # Later data may be half written, so it is not read.
+                        self._ended = True
+                        return 0
             return 0
         finally:
             self._position += at
 
+    def _check_offsets(self, header: BatchHeader, at: int) -> None:
+        """Raises CorruptRecord for a batch whose offsets cannot be right, which its CRC does not cover."""
+        first = header.base_offset
+        after = self._cut.next_offset
+        if first < self._lowest:
+            raise CorruptRecord(f"offset {first} after offset {self._lowest - 1}")
+        if after is not None and first >= after:
+            raise CorruptRecord(f"offset {first} where offset {after} is to follow")
+        if first >= self._cut.end and after is None:
+            # It ends the slice, unless what follows shows that it is from before the slice's end.
+            data = os.pread(self._descriptor, HEADER_SIZE, self._position + at + header.size)
+            try:
+                following = read_header(data, 0).base_offset
+            except CorruptRecord:
+                return
+            if following <= first:
+                raise CorruptRecord(f"offset {first} before offset {following}")
+
     def _problem(self, view: memoryview, at: int, header: BatchHeader) -> str | None:
         end = at + header.size
+        after = self._cut.next_offset
+        is_within = after is None or header.last_offset < after
         # Most batches leave here.
-        if header.magic == 2 and crc32c(view[at + ATTRIBUTES_AT : end]) == header.crc:
+        if is_within and header.magic == 2 and crc32c(view[at + ATTRIBUTES_AT : end]) == header.crc:
             self._suspect = None
             return None
         try:
             verify_crc(view, at, header)
+            if not is_within:
+                raise CorruptRecord(f"offset {after} is to follow")
         except CorruptRecord as error:
             self._suspect = self._position + at
             offsets = f"offsets {header.base_offset} to {header.last_offset}"

@@ -214,6 +214,67 @@ def test_a_damaged_length_loses_what_comes_before_the_next_index_entry(tmp_path:
         assert lost[0] == int(path.stem) and 3 <= len(lost) <= 12
 
 
+#: Where a batch's base offset and last offset delta begin.
+BASE_AT, DELTA_AT = 0, 23
+
+
+@pytest.mark.parametrize(
+    ("segment", "number", "place", "written"),
+    [
+        (1, 0, BASE_AT, b"\0\1"),
+        (1, 1, BASE_AT, b"\0\1"),
+        (1, 4, BASE_AT, b"\0\1"),
+        (1, 4, BASE_AT, bytes(7) + b"\x1c"),  # one more, beyond the end of the segment
+        (1, 1, BASE_AT, b"\x80"),
+        (1, 1, BASE_AT, bytes(7) + b"\1"),
+        (1, 0, BASE_AT, bytes(7) + b"\1"),
+        (1, 1, BASE_AT, bytes(7) + b"\x13"),  # one more, as the next batch shows
+        (-1, 1, BASE_AT, b"\0\1"),
+        (1, 1, DELTA_AT, b"\x7f\xff\xff\xff"),
+        (-1, 1, DELTA_AT, b"\0\0\1\0"),
+    ],
+)
+def test_an_offset_that_cannot_be_right_is_damage_not_the_end(
+    tmp_path: Path, segment: int, number: int, place: int, written: bytes
+) -> None:
+    """The CRC of a batch does not cover its base offset."""
+    filled(tmp_path)
+    checkpoint(tmp_path, HIGH_WATERMARK, 120)
+    path = segment_paths(tmp_path)[segment]
+    data = bytearray(path.read_bytes())
+    at = number * BATCH_BYTES + place
+    data[at : at + len(written)] = written
+    path.write_bytes(data)
+    with pytest.raises(SegmentError, match=f"damaged batch, .*{path.name}"):
+        offsets(tmp_path)
+    with pytest.raises(SegmentError, match=f"damaged batch, .*{path.name}"):
+        offsets(tmp_path, bytesPerPartition="1")
+    left = offsets(tmp_path, corrupt="skip")
+    # What is skipped ends at the next entry of the index, and nothing is there that was not written.
+    assert 120 - 12 <= len(left) == len(set(left))
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = segment_paths(tmp_path)[1]
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SegmentError, match=f"{path} is not a file"):
+        offsets(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(SegmentError, match=f"{path} is not a file"):
+        offsets(tmp_path)
+    path.rmdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SegmentError, match=f"{path} is a symbolic link to a file that is gone"):
+        offsets(tmp_path)
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(SegmentError, match=f"{path}: Too many levels"):
+        offsets(tmp_path)
+
+
 def test_a_damaged_header_after_the_newest_snapshot_leaves_unknown_what_is_committed(
     tmp_path: Path,
 ) -> None:
