@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -21,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ..problems import Problem
 from .changes import COMMIT, OFFSETS, RANGES, STATE, Added, Change, State, is_near
-from .tables import Conflict, Snapshot, TableFile
+from .tables import Conflict, Snapshot, TableFile, rolled_back
 
 #: The application id of our transactions.
 APPLICATION = "kwire-archive"
@@ -96,13 +97,20 @@ class Delta:
                 history = self._there.history()
         except (DeltaError, OSError) as error:
             raise Problem(f"the Delta table {self.name} cannot be read: {error}") from error
+        restored: dict[str, Any] | None = None
         for commit in history:
+            if restored is None and commit.get("operation") == "RESTORE":
+                restored = commit
             if (text := commit.get(STATE)) is not None:
                 state = State.of(text, self.name)
                 if reached != state.commit:
                     raise Problem(
                         f"the Delta table {self.name} is damaged: its transaction {APPLICATION} is at {reached}, its newest"
                         f" commit of kwire at {state.commit}"
+                    )
+                if restored is not None and _is_before(restored, commit):
+                    raise rolled_back(
+                        f"the Delta table {self.name}", f"restore its version {commit['version']}"
                     )
                 return state
         # Old commits are removed from the log, but their transaction state is kept.
@@ -243,6 +251,16 @@ class Delta:
     def close(self) -> None:
         """See Table."""
         self._table = None
+
+
+def _is_before(restored: dict[str, Any], commit: dict[str, Any]) -> bool:
+    """Whether a RESTORE went back behind a commit."""
+    to = restored.get("operationParameters", {})
+    if str(to.get("version")).isdecimal():
+        return int(to["version"]) < int(commit["version"])
+    if str(to.get("datetime")).isdecimal():  # in ms, as delta-rs writes it
+        return int(to["datetime"]) < int(commit["timestamp"])
+    return False
 
 
 def _same(one: pa.DataType, other: pa.DataType) -> bool:

@@ -33,7 +33,7 @@ from pyiceberg.types import PrimitiveType
 from ..problems import Problem
 from .changes import COMMIT, OFFSETS, RANGES, STATE, Change, State, is_near
 from .far_times import data_file
-from .tables import Conflict, Snapshot, TableFile
+from .tables import Conflict, Snapshot, TableFile, rolled_back
 
 #: pyiceberg retries after another commit, but that commit may have added the same files.
 PROPERTIES = {
@@ -127,7 +127,28 @@ class Iceberg:
     def state(self) -> State | None:
         """See Table."""
         text = self._there.properties.get(STATE)
-        return None if text is None else State.of(text, self.name)
+        if text is None:
+            return None
+        self._check_head()
+        return State.of(text, self.name)
+
+    def _check_head(self) -> None:
+        """Raises Problem if an earlier snapshot is the current one again, since the properties remain those of the newest."""
+        snapshots = {snapshot.snapshot_id: snapshot for snapshot in self._there.snapshots()}
+        commits = {
+            number: int(text)
+            for number, snapshot in snapshots.items()
+            if snapshot.summary is not None
+            and (text := snapshot.summary.additional_properties.get(COMMIT, "")).isdecimal()
+        }
+        number = self._there.metadata.current_snapshot_id
+        while number is not None and number not in commits:
+            if number not in snapshots:
+                return  # forgotten, so that it is unknown what came before
+            number = snapshots[number].parent_snapshot_id
+        newest = max(commits.values(), default=0)
+        if newest > (0 if number is None else commits[number]):
+            raise rolled_back(f"the table {self.name}", "make its newest snapshot the current one")
 
     def evolve(self, schema: pa.Schema) -> None:
         """See Table."""

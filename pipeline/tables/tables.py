@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..problems import Problem
 from .changes import Change, State
 
 if TYPE_CHECKING:
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
 class Conflict(Exception):
     """Another commit was made first; nothing was written."""
+
+
+def rolled_back(table: str, remedy: str) -> Problem:
+    """What to say if another program has taken commits of kwire back: the next commits would not add their records again."""
+    return Problem(
+        f"{table} was rolled back by another program and lacks records that it had: {remedy} again, or drop the table, and the"
+        " next run creates it anew"
+    )
 
 
 class Snapshot(NamedTuple):

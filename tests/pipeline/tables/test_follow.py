@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -94,6 +95,74 @@ def test_commit_of_another_in_between_is_noticed_and_nothing_is_there_twice(
     assert slow.follow() == 0
     slow.close()
     assert in_table(tmp_path, format) == archived(tmp_path)
+
+
+def roll_back(path: Path, format: str, commits: int) -> None:
+    """Make the state after so many commits of kwire the current one, as another program would."""
+    if format == "delta":
+        DeltaTable(path / "topic=orders").restore(commits)
+        return
+    place = Place(Archive(path), options_of())
+    table = place.catalog().load_table(("kwire", "orders"))
+    number = table.snapshots()[commits - 1].snapshot_id
+    table.manage_snapshots().set_current_snapshot(snapshot_id=number).commit()
+    place.close()
+
+
+def test_table_that_was_rolled_back_is_refused_until_it_has_its_records_again(
+    tmp_path: Path, format: str
+) -> None:
+    """The archive's next commits do not have the records that it lacks."""
+    for batch in range(2):
+        add_batch(tmp_path, 10, batch=batch)
+        follow(tmp_path, format)
+    roll_back(tmp_path, format, 1)
+    add_batch(tmp_path, 10, batch=2)
+    with pytest.raises(Problem, match=r"was rolled back by another program and lacks records"):
+        follow(tmp_path, format)
+    assert len(in_table(tmp_path, format)) == 10
+    roll_back(tmp_path, format, 2)
+    assert follow(tmp_path, format) == 1
+    assert in_table(tmp_path, format) == archived(tmp_path)
+
+
+def test_restore_to_a_time_is_a_rollback_if_it_is_before_the_newest_commit(tmp_path: Path) -> None:
+    for batch in range(2):
+        add_batch(tmp_path, 10, batch=batch)
+        follow(tmp_path, "delta")
+    table = DeltaTable(tmp_path / "topic=orders")
+    newest, first = (commit["timestamp"] for commit in table.history(2))
+    assert first < newest
+    table.restore(datetime.fromtimestamp(first / 1000, UTC))
+    with pytest.raises(Problem, match=r"restore its version 2 again"):
+        follow(tmp_path, "delta")
+
+
+def test_commits_of_others_that_take_nothing_back_do_not_stop_a_table(
+    tmp_path: Path, format: str
+) -> None:
+    for batch in range(2):
+        add_batch(tmp_path, 10, batch=batch)
+        follow(tmp_path, format)
+    if format == "delta":
+        table = DeltaTable(tmp_path / "topic=orders")
+        table.delete("offset < 10")
+        table.restore(2)
+    else:
+        place = Place(Archive(tmp_path), options_of())
+        iceberg = place.catalog().load_table(("kwire", "orders"))
+        iceberg.delete("offset < 10")
+        with iceberg.transaction() as work:
+            work.set_properties({"owner": "another"})
+        # What the table's own commits said is forgotten.
+        expire = iceberg.maintenance.expire_snapshots()
+        for snapshot in iceberg.snapshots()[:-1]:
+            expire = expire.by_id(snapshot.snapshot_id)
+        expire.commit()
+        place.close()
+    add_batch(tmp_path, 5, batch=2)
+    assert follow(tmp_path, format) == 1
+    assert len(in_table(tmp_path, format)) == (25 if format == "delta" else 15)
 
 
 def test_run_killed_after_its_commit_does_not_add_the_files_again(
