@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
@@ -68,8 +69,8 @@ def add_cluster(parser: ArgumentParser) -> None:
         metavar="HOST:PORT",
         action=_Named,
         type=with_ports,
-        default="localhost:9092",
-        help="address of the cluster (default: %(default)s)",
+        default=os.environ.get("KWIRE_BOOTSTRAP") or "localhost:9092",
+        help="address of the cluster (default: $KWIRE_BOOTSTRAP, or else localhost:9092)",
     )
     parser.add_argument(
         "--client-property",

@@ -134,6 +134,24 @@ def test_cluster_is_named_as_other_commands_and_kafkas_tools_name_it(option: str
 
 
 @pytest.mark.parametrize(
+    ("variable", "words", "meant"),
+    [
+        ("v:1", [], "v:1"),
+        ("v", [], "v:9092"),
+        ("v:1", ["-b", "h:1"], "h:1"),
+        ("", [], "localhost:9092"),
+    ],
+)
+def test_cluster_that_is_not_named_is_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str, words: list[str], meant: str
+) -> None:
+    """As with all other commands."""
+    monkeypatch.setenv("KWIRE_BOOTSTRAP", variable)
+    options = make_parser("status").parse_args(["status", "--checkpoint-dir=c", *words])
+    assert options.bootstrap_server == meant
+
+
+@pytest.mark.parametrize(
     ("given", "meant"),
     [
         ("host", "host:9092"),
