@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from .bar import Bar
 from .cluster import Cluster
 from .group_offsets import GroupOffsets
+from .interrupts import ENDING
 from .log_cluster import LogCluster
 from .problems import Problem, explain
 from .progress import Progress
@@ -70,7 +71,7 @@ def follow(
     bar: Bar | None = None,
     rows_of: Callable[[int], int] | None = None,
 ) -> int:
-    """Start queries and return 0 when all have ended by themselves or were stopped by SIGTERM or Ctrl-C.
+    """Start queries and return 0 when all have ended by themselves or were stopped by SIGTERM, SIGHUP or Ctrl-C.
 
     `starts` is one `writer.start` or several, `scans` how often a query reads each row, `bar` what shows the progress instead of
     lines, `rows_of` how many rows a batch had, if Spark does not see them. The end offsets of each finished batch are committed to
@@ -143,7 +144,7 @@ def _stop(query: StreamingQuery) -> None:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT set the event instead of ending the process; a second SIGINT is a KeyboardInterrupt.
+    """SIGTERM, SIGHUP and SIGINT set the event instead of ending the process; a second SIGINT is a KeyboardInterrupt.
 
     Only in the main thread, where signals arrive. Spark's own SIGINT handler would break the connection to the JVM that the
     interrupted call uses.
@@ -158,7 +159,12 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.default_int_handler(number, frame)
         stopping.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
+    before = {
+        number: signal.signal(number, stop)
+        for number in ENDING
+        if number != signal.SIGHUP or not ignored
+    }
     try:
         yield stopping
     finally:

@@ -1,7 +1,7 @@
-"""Ends Spark's Java process if Ctrl-C interrupts its start.
+"""Ends Spark's Java process if Ctrl-C, SIGTERM or SIGHUP interrupts its start.
 
 Java's standard input is a pipe from Python, and Java ends when that pipe is closed. It reads the pipe only after it has started,
-though. If Ctrl-C interrupts the start, PySpark removes the folder in which Java then wants to write its port. Java's main thread
+though. If a signal interrupts the start, PySpark removes the folder in which Java then wants to write its port. Java's main thread
 fails, and the thread that waits for connections keeps the process alive for ever.
 """
 
@@ -16,6 +16,8 @@ from typing import Any
 
 from pyspark import java_gateway
 
+from .interrupts import ENDING
+
 #: Seconds that Java gets to end by itself.
 PATIENCE_S = 5.0
 
@@ -24,8 +26,8 @@ _launcher: Any = java_gateway
 
 
 @contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """A Java process that PySpark starts in the block ends if Ctrl-C ends the block."""
+def ended_by_signals() -> Iterator[None]:
+    """A Java process that PySpark starts in the block ends if a signal ends the block."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
@@ -48,7 +50,7 @@ def ended_by_ctrl_c() -> Iterator[None]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process to end; kill it after PATIENCE_S, or if Ctrl-C is pressed again."""
+    """Ask a process to end; kill it after PATIENCE_S, or if another signal arrives."""
     process.terminate()
     try:
         with suppress(subprocess.TimeoutExpired):
@@ -60,16 +62,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Raise KeyboardInterrupt for a Ctrl-C in the block only when the block has ended."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    """Signals in the block that end the job have their effect only when the block has ended."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     seen: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, lambda number, _: seen.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
     if seen:
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tomllib
 from argparse import ArgumentParser, Namespace
@@ -108,7 +109,8 @@ def _flat(tree: dict[str, Any], prefix: str = "spark.") -> Iterator[tuple[str, A
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one job and return its exit code.
 
-    0 done, 1 failed (or something was found wrong), 2 wrongly called, 130 ended by Ctrl-C before it was done.
+    0 done, 1 failed (or something was found wrong), 2 wrongly called; ended before it was done: 130 by Ctrl-C, 143 by SIGTERM,
+    129 by SIGHUP.
     """
     try:
         return _main(argv)
@@ -140,20 +142,20 @@ def _main(argv: Sequence[str] | None) -> int:
     with log, Interrupts() as interrupts:
         try:
             job = import_module(f".{options.job}", __package__)
-            if interrupts.seen():
+            if interrupts.seen() is not None:
                 # A module that was being imported has swallowed the exception.
                 raise KeyboardInterrupt
             code: int = job.run(options)
             sys.stdout.flush()
         except KeyboardInterrupt:
             log.discard()
-            return _ended(f"{options.job} was interrupted", 130)
+            return _interrupted(options.job, interrupts)
         except WrongCall as problem:
             return _ended(str(problem), 2)
         except Exception as error:  # noqa: BLE001 - whatever it is, its traceback goes to the log
-            if interrupts.seen():
+            if interrupts.seen() is not None:
                 log.discard()
-                return _ended(f"{options.job} was interrupted", 130)
+                return _interrupted(options.job, interrupts)
             unwritten = _give_output_up()
             if unwritten is None and isinstance(error, BrokenPipeError):
                 unwritten = error
@@ -176,6 +178,13 @@ def without_effect(options: Namespace, typed: Sequence[str]) -> Iterator[tuple[s
     for option, why in getattr(of_job, "without_effect", lambda _: ())(options):
         if _has(typed, option):
             yield option, why
+
+
+def _interrupted(job: str, interrupts: Interrupts) -> int:
+    """Say that a signal ended a job; the exit status is that of a shell whose command the signal ended."""
+    number = interrupts.seen() or signal.SIGINT
+    how = "was interrupted" if number == signal.SIGINT else f"was ended by {number.name}"
+    return _ended(f"{job} {how}", 128 + number)
 
 
 def _failed(job: str, error: Exception, log: SparkLog) -> int:
@@ -210,7 +219,9 @@ def _give_output_up() -> OSError | None:
 
 
 def _ended(message: str, code: int) -> int:
-    print(f"kwire pipeline: {message}", file=sys.stderr)
+    # The terminal may be gone.
+    with suppress(OSError):
+        print(f"kwire pipeline: {message}", file=sys.stderr, flush=True)
     return code
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from . import worker_daemon
 from .client_settings import for_java
-from .java_process import ended_by_ctrl_c
+from .java_process import ended_by_signals
 from .problems import Problem, WrongCall, explain_start
 from .spark_log import STANDARD_ERROR, output_in
 
@@ -80,7 +80,7 @@ def _started(builder: SparkSession.Builder, options: Namespace, *, submitted: bo
         raise Problem(explain_start("JAVA_HOME is not set"))
     before = Path(log).stat().st_size if log is not None and Path(log).exists() else 0
     try:
-        with output_in(log), ended_by_ctrl_c():
+        with output_in(log), ended_by_signals():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":

@@ -375,13 +375,23 @@ def test_error_nobody_knows_is_left_to_be_shown_whole_below_its_innermost_cause(
     assert unknown(error) == "z: inner"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signal_while_queries_run_asks_them_to_stop(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with following._stopped_by_signals() as stopping:
         signal.raise_signal(number)
         assert stopping.is_set()
     assert signal.getsignal(number) is before
+
+
+def test_closed_terminal_does_not_stop_queries_of_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with following._stopped_by_signals() as stopping:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stopping.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_second_ctrl_c_does_not_wait() -> None:
@@ -391,9 +401,19 @@ def test_second_ctrl_c_does_not_wait() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_that_breaks_the_connection_to_spark_is_one_line(
+@pytest.mark.parametrize(
+    ("number", "status", "how"),
+    [
+        (signal.SIGINT, 130, "was interrupted"),
+        (signal.SIGTERM, 143, "was ended by SIGTERM"),
+        (signal.SIGHUP, 129, "was ended by SIGHUP"),
+        (signal.SIGUSR1, 1, ""),
+    ],
+)
+def test_signal_that_breaks_the_connection_to_spark_is_one_line(
     number: signal.Signals,
+    status: int,
+    how: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -414,13 +434,12 @@ def test_ctrl_c_that_breaks_the_connection_to_spark_is_one_line(
     before = signal.signal(number, broken)
     filters = {name: list(logging.getLogger(name).filters) for name in LOGGERS}
     try:
-        if number == signal.SIGINT:
-            assert main(["status", "--checkpoint-dir=c"]) == 130
-            assert capsys.readouterr().err == "kwire pipeline: status was interrupted\n"
+        assert main(["status", "--checkpoint-dir=c"]) == status
+        if how:
+            assert capsys.readouterr().err == f"kwire pipeline: status {how}\n"
             assert not caplog.records
         else:
             # Any other signal explains no such error: its traceback is in a file that the second line names.
-            assert main(["status", "--checkpoint-dir=c"]) == 1
             first, second = capsys.readouterr().err.splitlines()
             assert first.endswith("failed unexpectedly: RuntimeError: reentrant call")
             said = Path(second.partition(" is in ")[2]).read_text()
@@ -429,3 +448,35 @@ def test_ctrl_c_that_breaks_the_connection_to_spark_is_one_line(
         signal.signal(number, before)
         for name, those in filters.items():
             logging.getLogger(name).filters[:] = those
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+def test_signal_ends_a_job_that_has_nothing_to_finish(
+    number: signal.Signals,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("kwire.pipeline.status.run", lambda _: signal.raise_signal(number))
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        assert main(["status", "--checkpoint-dir=c"]) == status
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert capsys.readouterr().err == f"kwire pipeline: status was ended by {number.name}\n"
+
+
+def test_closed_terminal_does_not_end_a_job_of_nohup(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: object) -> int:
+        signal.raise_signal(signal.SIGHUP)
+        return 0
+
+    monkeypatch.setattr("kwire.pipeline.status.run", run)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert main(["status", "--checkpoint-dir=c"]) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark starts leaves no Java process behind; without Spark and Java."""
+"""A signal while Spark starts leaves no Java process behind; without Spark and Java."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 
 from kwire.pipeline import java_process
 from kwire.pipeline import main as module
-from kwire.pipeline.java_process import ended_by_ctrl_c
+from kwire.pipeline.interrupts import Interrupts
+from kwire.pipeline.java_process import ended_by_signals
 from kwire.pipeline.main import main
 
 from ..support.broker_process import REPOSITORY, end_process
@@ -47,7 +48,7 @@ def started(*words: str) -> subprocess.Popen[bytes]:
 
 def test_start_that_is_interrupted_leaves_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_process, "PATIENCE_S", 0.0)
-    with pytest.raises(KeyboardInterrupt), ended_by_ctrl_c():
+    with pytest.raises(KeyboardInterrupt), ended_by_signals():
         process = started(*HANGS)
         assert process.stdout is not None and process.stdout.readline()
         raise KeyboardInterrupt
@@ -57,26 +58,27 @@ def test_start_that_is_interrupted_leaves_no_java(monkeypatch: pytest.MonkeyPatc
 
 
 def test_java_is_still_there_to_explain_an_error() -> None:
-    with pytest.raises(ValueError, match="no such setting"), ended_by_ctrl_c():
+    with pytest.raises(ValueError, match="no such setting"), ended_by_signals():
         process = started("cat")
         raise ValueError("no such setting")
     with process:  # closes the pipes, at which it ends
         assert process.poll() is None
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_interrupt_before_the_new_process_is_known_loses_none(
-    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
     def interrupted(*words: Any, **settings: Any) -> subprocess.Popen[bytes]:
         made.append(real(*words, **settings))
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         return made[-1]
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
-    with pytest.raises(KeyboardInterrupt), ended_by_ctrl_c():
+    with Interrupts(), pytest.raises(KeyboardInterrupt), ended_by_signals():
         started("cat")
     with made[0] as process:
         assert process.returncode is not None
@@ -92,7 +94,14 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_spark_starts_is_one_line_and_leaves_no_java(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "how"),
+    [(signal.SIGINT, 130, "was interrupted"), (signal.SIGTERM, 143, "was ended by SIGTERM")],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_signal_while_spark_starts_is_one_line_and_leaves_no_java(
+    tmp_path: Path, number: signal.Signals, status: int, how: str
+) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(STARTING)
@@ -115,12 +124,13 @@ def test_ctrl_c_while_spark_starts_is_one_line_and_leaves_no_java(tmp_path: Path
         while not (pid.exists() and pid.read_text().strip()):
             assert job.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
-        os.killpg(job.pid, signal.SIGINT)
+        # Ctrl-C reaches all processes of a terminal, `kill` only one.
+        (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
         _, said = job.communicate(timeout=120)
     finally:
         end_process(job)
-    assert job.returncode == 130
-    assert said.decode() == "audit: starting Spark\nkwire pipeline: audit was interrupted\n"
+    assert job.returncode == status
+    assert said.decode() == f"audit: starting Spark\nkwire pipeline: audit {how}\n"
     assert not is_running(int(pid.read_text()))
 
 
