@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -24,6 +25,14 @@ def is_shown(quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
+def _knows_its_size() -> bool:
+    """Whether the terminal on standard error does."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
+
+
 class Bar:
     """Draws how much of the work is done.
 
@@ -37,10 +46,12 @@ class Bar:
             desc=what,
             file=sys.stderr,
             leave=False,
-            # Some terminals do not know their size, and tqdm would draw nothing in none of their lines.
+            # Some terminals do not know their size, and tqdm would draw nothing in none of their lines, and cut the text.
             nrows=shutil.get_terminal_size().lines,
+            ncols=None if _knows_its_size() else shutil.get_terminal_size().columns - 1,
             mininterval=LOOK_S,
-            bar_format="{desc} {percentage:3.0f} % |{bar}| {postfix}, {elapsed}, {remaining} left",
+            # tqdm puts a comma before the postfix, the rows.
+            bar_format="{desc} {percentage:3.0f} % |{bar}| {elapsed}, {remaining} left{postfix}",
         )
         self._began = time.monotonic()
         self._lock = threading.Lock()

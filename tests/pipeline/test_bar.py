@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
+import pty
+import struct
 import sys
+import termios
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,11 +43,41 @@ def test_bar_tells_rows_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> N
     bar = Bar("replay", 1000)
     bar.at(250, 240, seconds=2.0)
     shown = terminal.getvalue().rpartition("\r")[2]
-    assert shown.startswith("replay  25 % |") and "240 rows, 120/s" in shown
-    assert shown.endswith(" left")
+    assert shown.startswith("replay  25 % |")
+    assert shown.endswith(" left, 240 rows, 120/s")
     bar.at(2000, 1900)
     assert "100 % |" in terminal.getvalue().rpartition("\r")[2]
     bar.end()
+
+
+def _read_all(screen: int) -> Iterator[bytes]:
+    """What was written to a terminal that is closed now, or soon."""
+    with suppress(OSError):
+        while part := os.read(screen, 65536):
+            yield part
+
+
+@pytest.mark.parametrize("columns", [0, 100])
+def test_bar_on_a_terminal_that_may_not_know_its_size_is_whole(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", "")
+    screen, terminal = pty.openpty()
+    shown: list[bytes] = []
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", columns // 4, columns, 0, 0))
+    with os.fdopen(terminal, "w") as written:
+        monkeypatch.setattr(sys, "stderr", written)
+        bar = Bar("replay", 1000)
+        bar.at(250, 240, seconds=2.0)
+        bar.end()
+        reader = threading.Thread(target=lambda: shown.extend(_read_all(screen)))
+        reader.start()
+    reader.join()
+    os.close(screen)
+    first, last = (text for text in b"".join(shown).decode().split("\r") if text.strip())
+    assert first.startswith("replay   0 % |") and first.rstrip().endswith("| 00:00, ? left")
+    assert last.startswith("replay  25 % |") and last.rstrip().endswith("left, 240 rows, 120/s")
+    assert len(last) == (columns or 80) - 1
 
 
 def _event(start: int, end: int, latest: int, rows: int) -> Any:
