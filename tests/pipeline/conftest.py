@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kwire.pipeline.interrupts import LOGGERS
 from kwire.pipeline.options import add_spark
 
 from ..support.broker_process import BrokerProcess, KwireBroker
@@ -39,6 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(autouse=True)
+def log_filters() -> Iterator[None]:
+    """A job that a signal ended leaves its filters, because its process ends too; not this one."""
+    before = {name: list(logging.getLogger(name).filters) for name in LOGGERS}
+    yield
+    for name, those in before.items():
+        logging.getLogger(name).filters[:] = those
 
 
 @pytest.fixture(scope="session")

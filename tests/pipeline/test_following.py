@@ -20,7 +20,6 @@ from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline import following
 from kwire.pipeline.cluster import Cluster, refused
 from kwire.pipeline.group_offsets import GroupOffsets
-from kwire.pipeline.interrupts import LOGGERS
 from kwire.pipeline.main import main
 from kwire.pipeline.offsets import Offsets, kafka_offsets
 from kwire.pipeline.problems import Problem, explain, unknown
@@ -432,7 +431,6 @@ def test_signal_that_breaks_the_connection_to_spark_is_one_line(
     monkeypatch.setattr("kwire.pipeline.status.run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = signal.signal(number, broken)
-    filters = {name: list(logging.getLogger(name).filters) for name in LOGGERS}
     try:
         assert main(["status", "--checkpoint-dir=c"]) == status
         if how:
@@ -446,8 +444,6 @@ def test_signal_that_breaks_the_connection_to_spark_is_one_line(
             assert "Traceback (most recent call last)" in said and "while sending command" in said
     finally:
         signal.signal(number, before)
-        for name, those in filters.items():
-            logging.getLogger(name).filters[:] = those
 
 
 @pytest.mark.parametrize(
