@@ -148,6 +148,11 @@ KNOWN: tuple[tuple[str, str], ...] = (
         r"\b(?:ConnectException|ConnectTimeoutException|NoRouteToHostException): ([^\n]+)",
         "there is no connection: {0}",
     ),
+    (
+        r"\[PATH_NOT_FOUND\] Path does not exist: (?:file:(?://)?)?(\S+\.parquet)\b"
+        r"|\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (?:file:(?://)?)?(\S+\.parquet)\b",
+        "the archive's file {0}{1} is gone (a compaction may have replaced it): run the same command again",
+    ),
     # After all others, because it has one of their causes where it is not the file that is damaged.
     (
         r"(?s)Encountered error while reading file (?:file:(?://)?)?(\S+)\.\s.*\nCaused by: (?:[\w$]+\.)*([^\n]+)",

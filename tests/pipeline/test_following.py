@@ -212,6 +212,20 @@ def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:
     assert message is not None and said in message and "\n" not in message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[PATH_NOT_FOUND] Path does not exist: file:/a/topic=t/t-0.parquet. SQLSTATE: 42K03",
+        "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:///a/topic=t/t-0.parquet. File does not"
+        " exist. It is possible\nCaused by: java.io.FileNotFoundException: File file:/a/topic=t/t-0.parquet does not exist",
+    ],
+)
+def test_file_that_a_compaction_has_deleted_is_told(text: str) -> None:
+    assert explain(RuntimeError(text)) == (
+        "the archive's file /a/topic=t/t-0.parquet is gone (a compaction may have replaced it): run the same command again"
+    )
+
+
 def test_damaged_parquet_file_is_named_with_its_cause() -> None:
     said = (
         "An error occurred while calling o1.collect.\n"
