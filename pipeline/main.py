@@ -235,4 +235,9 @@ def _parsed(arguments: list[str], chosen: str | None) -> Namespace:
         if file is not None:
             # What is typed comes later, and so overrides the file.
             arguments[at + 1 : at + 1] = words_of(file, chosen, arguments)
-    return make_parser(chosen).parse_args(arguments)
+    parser = make_parser(chosen)
+    options, unknown_words = parser.parse_known_args(arguments)
+    if unknown_words:
+        parser.prog += f" {options.job}"  # whose help has the options
+        parser.error(f"unrecognized arguments: {' '.join(unknown_words)}")
+    return options
