@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pyspark
-from pyspark import SparkFiles
+from pyspark import SparkFiles, accumulators
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -63,6 +64,7 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         settings["spark.driver.extraJavaOptions"] = f"{own} {more}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
+    log_broken_connections()
     spark = _started(builder, options, submitted=submitted)
     if submitted:
         _ship_wheels(spark)
@@ -70,6 +72,15 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         # Spark's own handler would use the connection of the interrupted call to the JVM, and break it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
+
+
+def log_broken_connections() -> None:
+    """Log what PySpark's server of accumulators would print on standard error: a traceback, if Java ends during a job."""
+
+    def log(_server: object, _request: object, address: object) -> None:
+        logging.getLogger(__name__).error("the connection from %s broke", address, exc_info=True)
+
+    accumulators.AccumulatorServer.handle_error = log  # type: ignore[method-assign,assignment]
 
 
 def _started(builder: SparkSession.Builder, options: Namespace, *, submitted: bool) -> SparkSession:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import accumulators
 
 from kwire.pipeline import java_process
 from kwire.pipeline import main as module
 from kwire.pipeline.interrupts import Interrupts
 from kwire.pipeline.java_process import ended_by_signals
 from kwire.pipeline.main import main
+from kwire.pipeline.session import log_broken_connections
 
 from ..support.broker_process import REPOSITORY, end_process
 from .replay_data import add_to_archive, some_records
@@ -150,3 +154,22 @@ def test_interrupt_that_an_imported_module_swallows_still_ends_the_job(
     monkeypatch.setattr(module, "import_module", swallow)
     assert main(["status", "--checkpoint-dir=c"]) == 130
     assert capsys.readouterr().err == "kwire pipeline: status was interrupted\n"
+
+
+def test_java_that_ends_during_a_job_causes_no_traceback_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    printed = accumulators.AccumulatorServer.handle_error
+    monkeypatch.setattr(accumulators.AccumulatorServer, "handle_error", printed)  # for afterwards
+    log_broken_connections()
+    handler = accumulators._UpdateRequestHandler
+    with accumulators.AccumulatorServer(("localhost", 0), handler, "token") as server:
+        server.timeout = 60
+        answer = threading.Thread(target=server.handle_request)
+        answer.start()
+        socket.create_connection(("127.0.0.1", server.server_address[1])).close()
+        answer.join()
+    assert capsys.readouterr().err == ""
+    assert "the connection from" in caplog.text and "Traceback" in caplog.text
