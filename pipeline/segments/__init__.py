@@ -31,12 +31,19 @@ def register(spark: SparkSession) -> None:
     Needed where Spark does not find `pyspark_kwire`, as in a checkout. It is not done for every session, because the first
     time a Python source is mentioned, Spark starts a process that looks for sources, which costs a second and 50 MB.
     """
+    from pyspark.errors import AnalysisException
+
     from .source import SegmentSource
 
     if spark not in _registered:
         _same_python(spark)
-        with _quick_start(spark):
-            spark.dataSource.register(SegmentSource)
+        try:
+            with _quick_start(spark):
+                spark.dataSource.register(SegmentSource)
+        except AnalysisException as error:
+            # Spark has found `pyspark_kwire`, and lets nobody replace what it has found.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
         _registered.add(spark)
 
 

@@ -248,6 +248,8 @@ frame = spark.read.format("kwire-log").schema("partition int, offset long").load
 print([tuple(row) for row in frame.collect()])
 import kwire
 print(kwire.__file__)
+from kwire.pipeline import segments
+print([row.value.decode() for row in segments.read(spark, sys.argv[1]).collect()])
 spark.stop()
 """
 
@@ -276,6 +278,5 @@ def test_installed_as_a_wheel_the_source_needs_no_registration(
         timeout=240,
         check=False,
     )
-    assert done.stdout.splitlines() == ["[(0, 0), (0, 1)]", str(package / "__init__.py")], (
-        done.stderr
-    )
+    read = ["[(0, 0), (0, 1)]", str(package / "__init__.py"), "['a', 'b']"]
+    assert done.stdout.splitlines() == read, done.stderr
