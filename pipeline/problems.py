@@ -135,6 +135,12 @@ KNOWN: tuple[tuple[str, str], ...] = (
         r"ConnectionRefusedError: [^\n]*111",
         "Spark's Java process has ended, perhaps killed or for lack of memory; nothing is lost: run the same command again",
     ),
+    # After two minutes without a master that answers; the reason is only in the log.
+    (
+        r"Cannot call methods on a stopped SparkContext",
+        "Spark has stopped: its master does not answer, or has ended (is --master right?); nothing is lost: run the same command"
+        " again",
+    ),
     (
         r"(spark\.[\w.]+) should be (\w+), but was ([^\n]+)",
         "--conf {0}={2}: the value must be of type {1}",

@@ -198,6 +198,11 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
             "did not start within Spark's ten seconds",
         ),
         (
+            "An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n"
+            ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n",
+            "its master does not answer",
+        ),
+        (
             "Caused by: java.lang.IllegalArgumentException: spark.sql.x should be int, but was none\n\tat a",
             "--conf spark.sql.x=none: the value must be of type int",
         ),
