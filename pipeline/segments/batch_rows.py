@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,11 +11,9 @@ import pyarrow as pa
 from kwire.errors import RecordError
 from kwire.records.batch import BatchHeader, RecordBatch
 from kwire.records.compression import Codec
-from kwire.server.log.file_layer import FileLayer
-from kwire.server.log.meta_properties import CorruptMetaProperties, read_topic_id
-from kwire.types import uuid_to_str
 
 from .columns import NO_TIMESTAMP_TYPE, is_dense
+from .logs import topic_id
 from .records import SliceReader
 from .slices import Slice
 from .walk import Found, Walk
@@ -54,19 +52,18 @@ def _timestamp_type(header: BatchHeader) -> int:
     return int(header.timestamp_type) if header.magic else NO_TIMESTAMP_TYPE
 
 
-@cache
-def _topic_id(directory: str) -> str | None:
-    """The id of the topic as Kafka's tools write it; None for a directory from before 2.8, or an unreadable file."""
-    try:
-        found = read_topic_id(FileLayer(), directory)
-    except CorruptMetaProperties:
-        return None
-    return None if found is None else uuid_to_str(found)
+@lru_cache(maxsize=1000)
+def _topic_id(directory: str, inode: int) -> str | None:
+    """`topic_id`, once for each segment, because another topic can come to be in the same directory."""
+    return topic_id(directory)
 
 
 _COLUMNS: dict[str, tuple[Any, _Value]] = {
     "topic": (pa.string(), lambda path, cut, position, row, header: cut.topic),
-    "topicId": (pa.string(), lambda path, cut, position, row, header: _topic_id(cut.directory)),
+    "topicId": (
+        pa.string(),
+        lambda path, cut, position, row, header: _topic_id(cut.directory, cut.inode),
+    ),
     "partition": (pa.int32(), lambda path, cut, position, row, header: cut.partition),
     "firstOffset": (pa.int64(), lambda path, cut, position, row, header: row.first),
     "lastOffset": (pa.int64(), lambda path, cut, position, row, header: row.last),

@@ -27,8 +27,10 @@ from kwire.server.log.checkpoint import (
 from kwire.server.log.file_layer import FileLayer
 from kwire.server.log.index.transaction_index import CorruptIndex
 from kwire.server.log.log_directory import parse_directory_name
+from kwire.server.log.meta_properties import CorruptMetaProperties, read_topic_id
 from kwire.server.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, parse_snapshot
 from kwire.server.log.segment import LOG_SUFFIX, LogSegment, offset_of
+from kwire.types import uuid_to_str
 
 from .errors import SegmentError
 from .slices import Aborted, Slice
@@ -403,6 +405,15 @@ def _checkpoint(layer: FileLayer, log_dir: Path, name: str) -> dict[tuple[str, i
     except CorruptCheckpoint as error:
         raise SegmentError(str(error)) from error
     return found
+
+
+def topic_id(directory: str) -> str | None:
+    """The id of a partition's topic as Kafka's tools write it; None for a directory from before 2.8, or an unreadable file."""
+    try:
+        found = read_topic_id(FileLayer(), directory)
+    except CorruptMetaProperties:
+        return None
+    return None if found is None else uuid_to_str(found)
 
 
 def find_logs(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import plan
-from .logs import Memory, PartitionLog
+from .errors import SegmentError
+from .logs import Memory, PartitionLog, topic_id
 from .options import Options
 from .plan import Logs, Offsets, Place
 from .slices import Slice
@@ -46,6 +47,7 @@ class Follower:
         self._planned: Offsets | None = None
         self._target: Offsets | None = None
         self._memories: dict[Place, Memory] = {}
+        self._topic_ids: dict[Place, str] = {}
 
     def initial(self) -> Json:
         """Where a new query begins; the same at each call."""
@@ -102,8 +104,25 @@ class Follower:
     def _find(self) -> Logs:
         logs = plan.find(self._options)
         for place, log in logs.items():
+            self._check_same(place, log)
             log.memory = self._memories.setdefault(place, log.memory)
         return logs
+
+    def _check_same(self, place: Place, log: PartitionLog) -> None:
+        """Raises SegmentError for a partition of another topic of the same name, whose offsets begin again."""
+        found = topic_id(log.directory)
+        if found is None:
+            return
+        known = self._topic_ids.setdefault(place, found)
+        if found == known:
+            return
+        if self._options.fail_on_data_loss:
+            raise SegmentError(
+                f"{log}: the topic was deleted and created again (id {known} before, {found} now), so it is unknown which records"
+                " were not read; read it in another query (failOnDataLoss=false continues at the old offset)"
+            )
+        self._topic_ids[place] = found
+        self._memories.pop(place, None)
 
 
 def limited(begins: Offsets, ends: Offsets, limit: int) -> Offsets:

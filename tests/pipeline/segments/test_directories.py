@@ -428,6 +428,35 @@ def test_stream_notices_a_partition_that_is_gone(tmp_path: Path) -> None:
     assert careless.slices(everything, later) == []
 
 
+def test_stream_notices_a_topic_that_was_created_again(tmp_path: Path) -> None:
+    """It has other records at the offsets that were read, and none of them would be missed."""
+    filled(tmp_path, 10)
+    folder = tmp_path / str(TP)
+    given = {"path": str(tmp_path), "subscribe": "topic"}
+    first = Follower(parse(given))
+    first.latest()  # there is no id yet
+    write_topic_id(FileLayer(), str(folder), bytes(range(16)))
+    careless = Follower(parse({**given, "failOnDataLoss": "false"}))
+    followers = [first, Follower(parse(given)), careless]
+    everything = {"topic": {"0": 30}}
+    assert [follower.latest() for follower in followers] == [everything] * 3
+    rows = read(tmp_path, "topicId", rows="batches")
+    assert {row["topicId"] for row in rows} == {"AAECAwQFBgcICQoLDA0ODw"}
+    folder.rename(tmp_path / "old")  # so that the new files are other ones
+    filled(tmp_path, 40)
+    write_topic_id(FileLayer(), str(folder), bytes(range(16, 32)))
+    for follower in followers[:2]:
+        with pytest.raises(
+            SegmentError,
+            match=r"deleted and created again \(id AAECAwQFBgcICQoLDA0ODw before, EBESExQV",
+        ):
+            follower.slices(everything, everything)
+    assert careless.latest() == {"topic": {"0": 120}}
+    assert careless.slices(everything, careless.latest())
+    rows = read(tmp_path, "topicId", rows="batches")
+    assert {row["topicId"] for row in rows} == {"EBESExQVFhcYGRobHB0eHw"}
+
+
 @pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp"])
 def test_stream_with_an_end_is_refused(tmp_path: Path, option: str) -> None:
     filled(tmp_path)
