@@ -351,6 +351,7 @@ def limited(cpu_s: float, function: Callable[..., T], *args: Any) -> T:
         signal.setitimer(signal.ITIMER_PROF, cpu_s, AGAIN_S)
         return function(*args)
     except _Over:
+        is_over = True  # before anything that the timer could interrupt again
         raise TookTooLong(f"it was not done after {cpu_s:g} s of CPU time") from None
     finally:
         is_over = True

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server import workers
 from server.workers import (
     FairPermits,
     FairQueue,
@@ -103,6 +104,21 @@ def test_work_within_its_limit_returns_what_it_returns() -> None:
     with pytest.raises(ZeroDivisionError):
         limited(10, divmod, 1, 0)
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_timer_that_fires_again_while_work_is_stopped_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits for the work would not hear of another exception."""
+
+    class Slow(TookTooLong):
+        def __init__(self, text: str) -> None:
+            signal.raise_signal(signal.SIGPROF)
+            super().__init__(text)
+
+    monkeypatch.setattr(workers, "TookTooLong", Slow)
+    with pytest.raises(Slow):
+        limited(0.01, spin)
 
 
 # -- processes -------------------------------------------------------------------------------------

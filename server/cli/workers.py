@@ -139,6 +139,8 @@ def check_directory(path: Path, count: int | None) -> None:
 
     Errors: ConfigError.
     """
+    if count is not None and path.exists() and not path.is_dir():
+        raise ConfigError(f"{path}: this is a file, where the workers' folders should be")
     there = sorted(
         int(entry.name.removeprefix(FOLDER))
         for entry in path.glob(f"{FOLDER}[0-9]*")

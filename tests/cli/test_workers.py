@@ -132,3 +132,12 @@ def test_directory_of_which_a_part_would_not_be_served_is_refused(
         (tmp_path / folder / "meta.properties").write_text("")
     assert main(["serve", "--data-dir", str(tmp_path), *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_file_instead_of_the_data_directory_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "data"
+    file.write_text("")
+    assert main(["serve", "--workers", "2", "--data-dir", str(file)]) == 2
+    assert f"{file}: this is a file, where the workers' folders" in capsys.readouterr().err
