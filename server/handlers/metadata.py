@@ -5,7 +5,9 @@ connection's listener; a single broker without advertised.listeners gives the ad
 client reached it, which is right unless address or port are translated on the way. A topic that
 does not exist is created if the client and auto.create.topics.enable allow it, and then the answer
 waits until the topic can be used. The answer for all topics is encoded once for each image, version
-and set of addresses.
+and set of addresses. A broker that has just started waits for the controller to send the cluster's
+metadata; Apache Kafka answers that there are no brokers and no topics, which some clients take for
+the truth.
 Versions: for all topics, Metadata 0 takes an empty list, later versions null; topics by id from 12
 on; from 13 on a request that is refused as a whole has its error in the response (KIP-1102).
 DescribeCluster 2 lists fenced brokers if asked to (KIP-1073); here no broker is ever fenced.
@@ -68,6 +70,10 @@ TOPIC_IDS_SINCE = 12
 KEPT_ANSWERS = 8
 KEPT_BYTES = 8 * 1024 * 1024
 
+#: How long a request waits for the first image. The controller sends it as soon as it notices that this broker has
+#: started. The wait is short, so that clients soon try another broker if there is no controller.
+FIRST_IMAGE_S = 2.0
+
 BROKERS_ENDPOINT = 1
 CONTROLLERS_ENDPOINT = 2
 
@@ -76,7 +82,17 @@ CONTROLLERS_ENDPOINT = 2
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> Steps[MetadataResponse | Encoded | Later[Any]]:
-    """Describe brokers and topics."""
+    """Describe brokers and topics; a broker that does not know the cluster yet waits for that a moment."""
+    services = ctx.services
+    if not services.metadata().brokers and not services.controller.knows_cluster:
+        known = services.controller.known(FIRST_IMAGE_S)
+        return ctx.later(known, lambda _: _describe(ctx, request))
+    return (yield from _describe(ctx, request))
+
+
+def _describe(
+    ctx: RequestContext, request: MetadataRequest
+) -> Steps[MetadataResponse | Encoded | Later[Any]]:
     topics = request.topics
     if topics is None or (ctx.version == 0 and not topics):
         return (yield from _all_topics(ctx, request))

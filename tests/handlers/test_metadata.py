@@ -14,9 +14,15 @@ from kwire.messages.describe_cluster import DescribeClusterRequest
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire.types import ZERO_UUID
 from server.handlers.context import Encoded
-from server.handlers.metadata import KEPT_ANSWERS, KEPT_BYTES, describe_cluster, metadata
+from server.handlers.metadata import (
+    FIRST_IMAGE_S,
+    KEPT_ANSWERS,
+    KEPT_BYTES,
+    describe_cluster,
+    metadata,
+)
 from server.metadata.endpoint import Endpoint
-from server.metadata.image import BrokerRegistration
+from server.metadata.image import BrokerRegistration, MetadataImage
 from tests.support.cpu_time import cpu_time
 from tests.support.replicas import Replicas, registration, topic_id, topic_image
 from tests.support.services import with_rooms
@@ -94,6 +100,44 @@ def test_every_version_describes_topics(room: Replicas, version: int) -> None:
     assert [(each.node_id, each.host, each.port) for each in answer.brokers] == [
         (0, "broker0", 9092)
     ]
+
+
+class Starting:
+    """A controller that has not sent this broker an image yet; `image` arrives when it is waited for."""
+
+    knows_cluster = False
+
+    def __init__(self, room: Replicas, image: MetadataImage) -> None:
+        self.room = room
+        self.image = image
+        self.waits: list[float] = []
+
+    async def known(self, timeout_s: float) -> bool:
+        self.waits.append(timeout_s)
+        self.room.publisher._image = self.image
+        return bool(self.image.brokers)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("names", [["a"], None])
+def test_broker_that_has_just_started_waits_for_the_first_image(
+    room: Replicas, names: list[str] | None, arrives: bool
+) -> None:
+    room.create("a")
+    nothing = MetadataImage()
+    controller = Starting(room, room.publisher.image if arrives else nothing)
+    room.publisher._image = nothing
+    room.services = with_rooms(room.services, controller=controller)
+    message = request(topics=names and [MetadataRequestTopic(name=name) for name in names])
+    answer = asyncio.run(room.ask(metadata, message, LATEST))
+    if isinstance(answer, Encoded):
+        answer = decode(MetadataResponse, answer.body, LATEST)
+    assert controller.waits == [FIRST_IMAGE_S]
+    assert len(answer.brokers) == int(arrives)
+    if arrives:
+        assert errors(answer) == {"a": 0}
+    else:
+        assert errors(answer) == ({} if names is None else {"a": UNKNOWN})
 
 
 @pytest.mark.parametrize(
