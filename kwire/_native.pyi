@@ -19,6 +19,28 @@ class StructDecoder:
     ) -> None: ...
     def decode(self, buffer: Buffer, pos: int, end: int) -> tuple[Any, int]: ...
 
+class KeyTable:
+    count: int
+    def __init__(
+        self,
+        most: int,
+        seed: list[int],
+        crc32c: Callable[..., int],
+        body_of: Callable[[int, memoryview], bytes],
+        with_records: Callable[[memoryview, bytes, int, int], bytes],
+    ) -> None: ...
+    def get(self, key: bytes, put: int = ...) -> int: ...
+    def take(
+        self,
+        window: memoryview,
+        at: int,
+        usual: int,
+        notes: bool,
+        first: int,
+        latest: int,
+        now_ms: int,
+    ) -> tuple[int, list[tuple[Buffer | None, int, int, int, int]]]: ...
+
 class ProducePath:
     def __init__(
         self,
@@ -41,9 +63,8 @@ class ProducePath:
 
 def as_seen(seen: list[Any]) -> bool: ...
 def asked_by(partitions: dict[Any, Any]) -> list[Any]: ...
-def append_record_ends(data: Buffer, at: int, end: int, count: int, ends: list[int]) -> bool: ...
 def check_batch(
-    records: Buffer,
+    batch: Buffer,
     now_ms: int,
     before_ms: int,
     after_ms: int,
@@ -51,10 +72,6 @@ def check_batch(
     reads: bool,
     needs_keys: bool,
 ) -> tuple[int, int, int, int, int, int, int, int, bool] | None: ...
-def copy_records(body: bytes, numbers: list[int]) -> tuple[bytes, int] | None: ...
-def record_heads(
-    body: bytes, count: int, last_offset_delta: int
-) -> tuple[list[int], list[bytes | None], list[int], list[int]] | None: ...
 def read_partitions(
     asked_of: dict[Any, Any],
     partitions: dict[Any, Any],
@@ -71,5 +88,5 @@ def take_fetch(
     frame: Buffer, at: int, version: int, sessions: dict[int, Any], fetched_partition: type
 ) -> tuple[Any, ...] | None: ...
 def write_rows(version: int, rows: list[Any]) -> tuple[list[Any], list[Any]] | None: ...
-def read_fields(data: object, starts: object, ends: object, into: object) -> bool: ...
+def read_fields(data: object, bodies: object, into: object) -> bool: ...
 def walk_records(body: Buffer, count: int) -> tuple[int, int, int, bool, bool] | None: ...

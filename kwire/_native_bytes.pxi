@@ -7,11 +7,7 @@ cdef inline int64_t big_endian(const uint8_t* p, int size) noexcept nogil:
     cdef int each
     for each in range(size):
         value = value << 8 | p[each]
-    if size == 2:
-        return <int16_t>value
-    if size == 4:
-        return <int32_t>value
-    return <int64_t>value
+    return <int64_t>(value << (64 - 8 * size)) >> (64 - 8 * size)  # extends the sign
 
 
 cdef inline void put(uint8_t* p, int64_t value, int size) noexcept nogil:
@@ -23,40 +19,38 @@ cdef inline void put(uint8_t* p, int64_t value, int size) noexcept nogil:
         rest >>= 8
 
 
-cdef inline bint read_varint(const uint8_t** at, const uint8_t* end, int32_t* value) noexcept nogil:
-    """Read a zig-zag integer of at most 32 bits, and go behind it; false where the bytes end, or it does not."""
+cdef inline bint read_bits(const uint8_t** at, const uint8_t* end, int last_shift, uint64_t* bits) noexcept nogil:
+    """Read seven bits from each byte up to one below 0x80, and go behind it; false where the bytes end, or it does not come."""
     cdef const uint8_t* p = at[0]
-    cdef uint32_t raw = 0
-    cdef uint8_t byte
+    cdef uint64_t raw = 0
     cdef int shift = 0
-    while p < end and shift <= 28:
-        byte = p[0]
-        raw |= (<uint32_t>(byte & 0x7F)) << shift
-        p += 1
-        if byte < 0x80:
-            value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
-            at[0] = p
+    while p < end and shift <= last_shift:
+        raw |= <uint64_t>(p[0] & 0x7F) << shift
+        if p[0] < 0x80:
+            bits[0] = raw
+            at[0] = p + 1
             return True
+        p += 1
         shift += 7
     return False
+
+
+cdef inline bint read_varint(const uint8_t** at, const uint8_t* end, int32_t* value) noexcept nogil:
+    """Read a zig-zag integer of at most 32 bits, as `read_bits`."""
+    cdef uint64_t raw
+    if not read_bits(at, end, 28, &raw):
+        return False
+    value[0] = <int32_t>(<uint32_t>raw >> 1 ^ (0 - (<uint32_t>raw & 1)))
+    return True
 
 
 cdef inline bint read_varlong(const uint8_t** at, const uint8_t* end, int64_t* value) noexcept nogil:
-    """As `read_varint`, of at most 64 bits."""
-    cdef const uint8_t* p = at[0]
-    cdef uint64_t raw = 0
-    cdef uint8_t byte
-    cdef int shift = 0
-    while p < end and shift <= 63:
-        byte = p[0]
-        raw |= (<uint64_t>(byte & 0x7F)) << shift
-        p += 1
-        if byte < 0x80:
-            value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
-            at[0] = p
-            return True
-        shift += 7
-    return False
+    """Read a zig-zag integer of at most 64 bits, as `read_bits`."""
+    cdef uint64_t raw
+    if not read_bits(at, end, 63, &raw):
+        return False
+    value[0] = <int64_t>(raw >> 1 ^ (0 - (raw & 1)))
+    return True
 
 
 cdef inline bint skip(const uint8_t** at, const uint8_t* end, int32_t size) noexcept nogil:
@@ -70,21 +64,14 @@ cdef inline bint skip(const uint8_t** at, const uint8_t* end, int32_t size) noex
 
 cdef inline bint read_length(const uint8_t** at, const uint8_t* end, bint compact, int width, int64_t* value) noexcept nogil:
     """Read a length or count of `width` bytes, or a compact one, -1 for null; false where the bytes end, or it does not."""
-    cdef const uint8_t* p = at[0]
-    cdef uint64_t raw = 0
-    cdef int shift = 0
-    if not compact:
-        if end - p < width:
+    cdef uint64_t raw
+    if compact:
+        if not read_bits(at, end, 28, &raw):
             return False
-        value[0] = big_endian(p, width)
-        at[0] = p + width
+        value[0] = <int64_t>raw - 1
         return True
-    while p < end and shift <= 28:
-        raw |= <uint64_t>(p[0] & 0x7F) << shift
-        if p[0] < 0x80:
-            value[0] = <int64_t>raw - 1
-            at[0] = p + 1
-            return True
-        p += 1
-        shift += 7
-    return False
+    if end - at[0] < width:
+        return False
+    value[0] = big_endian(at[0], width)
+    at[0] += width
+    return True

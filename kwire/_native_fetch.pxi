@@ -26,12 +26,8 @@ cdef bytes NO_ID = bytes(16)
 # -- the request
 
 cdef struct Asked:
-    int32_t partition
-    int32_t leader_epoch
-    int64_t offset
-    int32_t last_epoch
-    int64_t log_start
-    int32_t max_bytes
+    int32_t partition, leader_epoch, last_epoch, max_bytes
+    int64_t offset, log_start
 
 
 cdef inline bint read_asked(const uint8_t** at, const uint8_t* end, bint flexible, Asked* asked) noexcept nogil:
@@ -326,56 +322,48 @@ def write_rows(int version, list rows):
         room += FETCHED_BYTES
         if type(data) is bytes and len(data) <= JOINED_BYTES:
             room += len(data)
-    start = <uint8_t*>malloc(room)
-    if start == NULL:
-        raise MemoryError
-    try:
-        p = put_length(start, groups, flexible, 4)
-        for group in range(groups):
-            called, name = names[group]
-            if not by_id:
-                p = put_length(p, len(name), flexible, 2)
-            memcpy(p, PyBytes_AS_STRING(name), len(name))
-            p = put_length(p + len(name), counts[group], flexible, 4)
-            total = 0
-            for number in range(count):
-                if group_of[number] != group:
-                    continue
-                _, asked, _, result = rows[number]
-                _, high_watermark, stable, log_start, data, _, _, aborted, preferred = result
-                size = len(data)
-                total += size
-                p = put_next(p, asked.partition, 4)
-                p = put_next(p, 0, 2)
-                p = put_next(p, high_watermark, 8)
-                p = put_next(p, stable, 8)
-                p = put_next(p, log_start, 8)
-                # no aborted transactions, or null
-                if flexible:
-                    p = put_next(p, 0 if aborted is None else 1, 1)
+    scratch = PyBytes_FromStringAndSize(NULL, room)
+    start = <uint8_t*>PyBytes_AS_STRING(scratch)
+    p = put_length(start, groups, flexible, 4)
+    for group in range(groups):
+        called, name = names[group]
+        if not by_id:
+            p = put_length(p, len(name), flexible, 2)
+        memcpy(p, PyBytes_AS_STRING(name), len(name))
+        p = put_length(p + len(name), counts[group], flexible, 4)
+        total = 0
+        for number in range(count):
+            if group_of[number] != group:
+                continue
+            _, asked, _, result = rows[number]
+            _, high_watermark, stable, log_start, data, _, _, aborted, preferred = result
+            size = len(data)
+            total += size
+            p = put_next(p, asked.partition, 4)
+            p = put_next(p, 0, 2)
+            p = put_next(p, high_watermark, 8)
+            p = put_next(p, stable, 8)
+            p = put_next(p, log_start, 8)
+            p = put_length(p, -1 if aborted is None else 0, flexible, 4)  # no aborted transactions, or null
+            if version >= PREFERRED_SINCE:
+                p = put_next(p, preferred, 4)
+            p = put_length(p, size, flexible, 4)
+            if size:
+                if type(data) is bytes and size <= JOINED_BYTES:
+                    memcpy(p, PyBytes_AS_STRING(data), size)
+                    p += size
                 else:
-                    p = put_next(p, -1 if aborted is None else 0, 4)
-                if version >= PREFERRED_SINCE:
-                    p = put_next(p, preferred, 4)
-                p = put_length(p, size, flexible, 4)
-                if size:
-                    if type(data) is bytes and size <= JOINED_BYTES:
-                        memcpy(p, PyBytes_AS_STRING(data), size)
-                        p += size
-                    else:
-                        parts.append(PyBytes_FromStringAndSize(<const char*>start, p - start))
-                        parts.append(data)
-                        p = start
-                if flexible:
-                    p = put_next(p, 0, 1)
+                    parts.append(PyBytes_FromStringAndSize(<const char*>start, p - start))
+                    parts.append(data)
+                    p = start
             if flexible:
                 p = put_next(p, 0, 1)
-            read.append((called, counts[group], total))
         if flexible:
             p = put_next(p, 0, 1)
-        parts.append(PyBytes_FromStringAndSize(<const char*>start, p - start))
-    finally:
-        free(start)
+        read.append((called, counts[group], total))
+    if flexible:
+        p = put_next(p, 0, 1)
+    parts.append(PyBytes_FromStringAndSize(<const char*>start, p - start))
     return parts, read
 
 

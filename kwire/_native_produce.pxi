@@ -2,7 +2,6 @@
 # `plain_produce` of server/handlers/produce_plain.py and what it calls, one function here for each there.
 
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EINTR, errno
 from libc.string cimport strerror
@@ -37,21 +36,17 @@ cdef struct Row:
     uint8_t* data
     Py_ssize_t size
     Header header
-    int64_t offset
-    int64_t log_start
+    int64_t offset, log_start
 
 
 cdef struct Topic:
     const uint8_t* name  # or its id, as it is in the request
-    int name_bytes
-    int rows
+    int name_bytes, rows
 
 
 cdef struct Request:
     bint is_whole  # with its header, and to be answered at once
-    int acks
-    int topics
-    int rows
+    int acks, topics, rows
     Topic topic[MOST_TOPICS]
     Row row[MOST_ROWS]
 
@@ -67,7 +62,7 @@ cdef inline int64_t number(value) except? -1:
 
 cdef bint read_request(uint8_t* p, uint8_t* end, int version, Request* request) noexcept nogil:
     """Find the rows of a request; false if it is not plain. Mirrors the loops of `plain_produce`."""
-    cdef int topics, rows, shift
+    cdef int topics, rows
     cdef int64_t size
     cdef Topic* topic
     cdef Row* row
@@ -101,15 +96,8 @@ cdef bint read_request(uint8_t* p, uint8_t* end, int version, Request* request) 
                 return False
             row.index = <int32_t>big_endian(p, 4)
             p += 4
-            size = shift = 0
-            while p < end and p[0] > 127 and shift < 28:
-                size |= <int64_t>(p[0] & 127) << shift
-                shift += 7
-                p += 1
-            if p >= end:
+            if not read_length(<const uint8_t**>&p, end, True, 0, &size):
                 return False
-            size = (size | <int64_t>p[0] << shift) - 1
-            p += 1
             # What `check_form` asks, but for what `plain_header` asks too; and no tagged fields.
             if size < HEADER_SIZE or size >= end - p or big_endian(p + 21, 2) & TRANSACTIONAL or p[size]:
                 return False
@@ -148,33 +136,29 @@ cdef class ProducePath:
         nothing done, if the request is not plain; a list of AppendInfo or AppendError if a batch is yet to be copied by followers, or writing one fails.
         """
         cdef Py_buffer view
-        cdef Request* request
+        cdef Request request
         cdef bint is_whole = at == -1
         if version < FLEXIBLE_SINCE:
             return None
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
-        request = <Request*>PyMem_Malloc(sizeof(Request))
         try:
             if is_whole:
                 at = body_of(<const uint8_t*>view.buf, view.len)
-            if request == NULL or view.readonly or not 0 <= at <= view.len:
+            if view.readonly or not 0 <= at <= view.len:
                 return None
-            if not read_request(<uint8_t*>view.buf + at, <uint8_t*>view.buf + view.len, version, request):
+            if not read_request(<uint8_t*>view.buf + at, <uint8_t*>view.buf + view.len, version, &request):
                 return None
             request.is_whole = is_whole
-            found = self.find(frame, <uint8_t*>view.buf, version, partitions, now_ms, metadata, request)
+            found = self.find(frame, <uint8_t*>view.buf, version, partitions, now_ms, metadata, &request)
             if found is None:
                 return None
-            results = self.append(frame, <uint8_t*>view.buf, <list>found, now_ms, request)
+            results = self.append(frame, <uint8_t*>view.buf, <list>found, now_ms, &request)
             if results is not None:
                 return results
             if request.acks == 0:
                 return b"", 1
-            if is_whole:
-                return response(version, request, <const uint8_t*>view.buf + CORRELATION_AT), request.rows
-            return response(version, request, NULL), request.rows
+            return response(version, &request, <const uint8_t*>view.buf + CORRELATION_AT if is_whole else NULL), request.rows
         finally:
-            PyMem_Free(request)
             PyBuffer_Release(&view)
 
     cdef find(self, frame, uint8_t* start, int version, dict partitions, int64_t now_ms, metadata, Request* request):

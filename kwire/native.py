@@ -11,8 +11,6 @@ from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 
-Heads = tuple[list[int], list[bytes | None], list[int], list[int]]
-
 #: Examines all records of a decompressed body, as `_scan` of kwire/records/validation.py does.
 walk_records: Callable[[Buffer, int], tuple[int, int, int, bool, bool] | None] | None
 #: Checks a client's batch: `check_header` of server/log/validator.py.
@@ -23,12 +21,10 @@ check_batch: (
     ]
     | None
 )
-#: The functions for compaction: `record_heads` of server/log/cleaner/record_spans.py, and the joining of records.
-record_heads: Callable[[bytes, int, int], Heads | None] | None
-copy_records: Callable[[bytes, list[int]], tuple[bytes, int] | None] | None
-#: The functions for Spark: those with the same names in pipeline/segments/decode.py; False instead of an error.
-append_record_ends: Callable[[Buffer, int, int, int, list[int]], bool] | None
-read_fields: Callable[[object, object, object, object], bool] | None
+#: The keys of a log that is compacted, and what is left of its batches: see server/log/cleaner/offset_map.py.
+KeyTable: Callable[..., Any] | None
+#: For Spark: `append_record_ends` and `read_fields` of pipeline/segments/decode.py in one; False instead of an error.
+read_fields: Callable[[object, object, object], bool] | None
 #: Answers plain Produce requests: made once from the objects of the server that it needs. See `plain_produce` of
 #: server/handlers/produce_plain.py.
 ProducePath: Callable[..., Any] | None
@@ -46,26 +42,22 @@ source = error = ""
 try:
     from kwire._native import SOURCE as source
     from kwire._native import (
+        KeyTable,
         ProducePath,
         StructDecoder,
-        append_record_ends,
         as_seen,
         asked_by,
         check_batch,
-        copy_records,
         read_fields,
         read_partitions,
-        record_heads,
         take_fetch,
         walk_records,
         write_rows,
     )
 except ImportError as failure:
     source, error = "", str(failure)
-    ProducePath = StructDecoder = None
-    walk_records = check_batch = record_heads = copy_records = append_record_ends = read_fields = (
-        None
-    )
+    KeyTable = ProducePath = StructDecoder = None
+    walk_records = check_batch = read_fields = None
     take_fetch = read_partitions = write_rows = asked_by = as_seen = None
 
 

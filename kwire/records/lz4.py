@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from io import BytesIO
 
+from lz4.frame import BLOCKSIZE_MAX64KB, create_decompression_context, decompress_chunk
+from lz4.frame import compress as compress_frame
+
 from kwire.errors import CorruptRecord
 from kwire.records.inflation import CHUNK, too_large
 from kwire.records.xxhash import xxh32
@@ -44,8 +47,6 @@ def decompress(view: memoryview, limit: int, *, broken_checksum: bool = False) -
 
     Shape: with broken_checksum the header checksum is not checked.
     """
-    from lz4.frame import create_decompression_context, decompress_chunk
-
     checksum_at = _checksum_at(view)
     position = 0
     whole = BytesIO()
@@ -61,11 +62,14 @@ def decompress(view: memoryview, limit: int, *, broken_checksum: bool = False) -
         chunk = min(CHUNK, max(4096, len(view) * 8))
         while True:
             room = min(chunk, limit - total + 1)
-            out, used, ended = decompress_chunk(context, view[position:], max_length=room)
+            rest = view[position:] if position else view
+            out, used, ended = decompress_chunk(context, rest, max_length=room)
             position += used
             total += len(out)
             if total > limit:
                 raise too_large("lz4", limit)
+            if ended and total == len(out):  # as usual, in one piece
+                return out  # type: ignore[no-any-return]
             whole.write(out)
             if ended:
                 return whole.getvalue()
@@ -80,9 +84,6 @@ def compress(data: Buffer, level: int | None = None, *, broken_checksum: bool = 
 
     Unit: Kafka's compression.lz4.level, 1 to 17; 9 (its default) means the fast compressor.
     """
-    from lz4.frame import BLOCKSIZE_MAX64KB
-    from lz4.frame import compress as compress_frame
-
     frame: bytes = compress_frame(
         data,
         compression_level=0 if level in (None, DEFAULT_LEVEL) else min(level, _HIGHEST_LEVEL),

@@ -223,14 +223,11 @@ def _rows(data: bytes, count: int) -> Iterator[tuple[int, ...]] | None:
     """
     if not FEW_RECORDS <= count <= MANY_RECORDS:
         return None
-    find_ends, read_fields = native.append_record_ends, native.read_fields
-    if find_ends is None or read_fields is None:
+    read_fields = native.read_fields
+    if read_fields is None:
         return None
-    ends: list[int] = []
-    if not find_ends(data, 0, len(data), count, ends):
-        return None
-    table = array("q", bytes(7 * 8 * count))
-    if not read_fields(data, array("q", (0, *ends[:-1])), array("q", ends), table):
+    table = array("q", bytes(8 * 8 * count))
+    if not read_fields(data, array("q", (0, len(data), count)), table):
         return None
     columns = [table[first : first + count] for first in range(0, 7 * count, count)]
     if any(data[position] for position in columns.pop()):

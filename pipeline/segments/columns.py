@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kwire.records.batch import BatchHeader
 from kwire.records.record import Record
 
-from .decode import Bytes, Fields, Longs, Spans, append_record_ends, read_fields, read_headers
+from .decode import Bytes, Longs, Spans, read_bodies, read_headers
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 #: The columns of Spark's kafka source.
@@ -173,19 +173,7 @@ class BatchRows(HeaderRows):
         super().__init__(headers)
         self._buffer = buffer
         self._data: Bytes = np.frombuffer(buffer, np.uint8)
-        ends: list[int] = []
-        starts: list[int] = []
-        first = []
-        for header, (begin, end) in zip(headers, bodies, strict=True):
-            first.append(len(ends))
-            starts.append(begin)
-            append_record_ends(buffer, begin, end, header.records_count, ends)
-        self._ends: Longs = np.array(ends, np.int64)
-        begins = np.empty_like(self._ends)
-        begins[1:] = self._ends[:-1]
-        some = self._counts > 0
-        begins[np.array(first, np.int64)[some]] = np.array(starts, np.int64)[some]
-        self._fields: Fields = read_fields(self._data, begins, self._ends)
+        self._fields, self._ends = read_bodies(buffer, bodies, self._counts)
 
     @cached_property
     def offsets(self) -> Longs:

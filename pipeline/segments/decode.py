@@ -6,6 +6,7 @@ array operations. The bytes of keys and values are never touched, only their pos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,38 @@ class Headers(NamedTuple):
     value: Spans
 
 
+def read_bodies(
+    buffer: bytes | bytearray, bodies: Sequence[tuple[int, int]], counts: Longs
+) -> tuple[Fields, Longs]:
+    """Read the records of some bodies, given where each body begins and ends, and the number of its records.
+
+    Shape: returns their fields and their ends, one body after the other. Errors: CorruptRecord if a body does not have that
+    many records, or for a field that extends beyond its record.
+    """
+    data: Bytes = np.frombuffer(buffer, np.uint8)
+    natively = native.read_fields
+    places = np.array(bodies, np.int64).reshape(-1, 2)
+    possible = (counts >= 0) & (counts * MIN_RECORD_SIZE <= places[:, 1] - places[:, 0])
+    if natively is not None and possible.all():
+        table = np.empty((8, int(counts.sum())), np.int64)
+        if natively(data, np.column_stack((places, counts)), table):
+            timestamp, offset, key_at, key_length, value_at, value_length, at, found_ends = table
+            return (
+                Fields(
+                    timestamp, offset, Spans(key_at, key_length), Spans(value_at, value_length), at
+                ),
+                found_ends,
+            )
+    ends: list[int] = []
+    starts: list[int] = []
+    for (begin, end), count in zip(bodies, counts.tolist(), strict=True):
+        first = len(ends)
+        append_record_ends(buffer, begin, end, count, ends)
+        starts += [begin, *ends[first:-1]][:count]
+    every = np.array(ends, np.int64)
+    return read_fields(data, np.array(starts, np.int64), every), every
+
+
 def append_record_ends(
     data: bytes | bytearray, at: int, end: int, count: int, ends: list[int]
 ) -> None:
@@ -62,9 +95,6 @@ def append_record_ends(
     Errors: CorruptRecord if their lengths do not lead from `at` to `end`. Whether each length is possible is checked by
     `read_fields`, so that this walk costs as little per record as it can.
     """
-    natively = native.append_record_ends
-    if natively is not None and natively(data, at, end, count, ends):
-        return
     append = ends.append
     steps_by = _STEP_BY
     left = count
@@ -147,14 +177,6 @@ def read_fields(data: Bytes, starts: Longs, ends: Longs) -> Fields:
     """
     if not len(starts):
         return Fields(*(starts,) * 2, Spans(starts, starts), Spans(starts, starts), starts)
-    natively = native.read_fields
-    if natively is not None:
-        table = np.empty((7, len(starts)), np.int64)
-        if natively(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends), table):
-            timestamp, offset, key_at, key_length, value_at, value_length, at = table
-            return Fields(
-                timestamp, offset, Spans(key_at, key_length), Spans(value_at, value_length), at
-            )
     wrong = (ends - starts < MIN_RECORD_SIZE) | (data[starts] & 1 != 0)
     if wrong.any():
         raise CorruptRecord("impossible record length", offset=int(starts[wrong.argmax()]))

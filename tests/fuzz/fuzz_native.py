@@ -15,15 +15,24 @@ from __future__ import annotations
 import argparse
 import ctypes
 import random
+import struct
 from array import array
 from collections.abc import Iterator
 
-from kwire.errors import CorruptRecord
-from kwire.records.batch import MAX_DECOMPRESSED_BYTES
-from kwire.records.layout import CODEC_MASK, HEADER
+from kwire.errors import CorruptRecord, RecordError
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, read_header, rewrite_crc
+from kwire.records.builder import write_batch
+from kwire.records.compression import compress
+from kwire.records.layout import CODEC_MASK, DELETE_HORIZON_MASK, HEADER
 from kwire.records.record import Record, read_records, write_record
 from kwire.records.validation import _scan
-from server.log.cleaner.record_spans import record_spans
+from server.log.cleaner.offset_map import OffsetMap
+from server.log.cleaner.record_filter import (
+    USUAL_ATTRIBUTES,
+    BatchFilter,
+    CleanedTransactions,
+    note_keys,
+)
 from server.log.log_config import INT64_MAX, LogConfig
 from server.log.validator import check_header, reads_as_stated
 from tests.support.forms import NATIVE, form
@@ -31,6 +40,7 @@ from tests.support.forms import NATIVE, form
 NOW_MS = 1_700_000_000_000
 
 INTERESTING = (0, 1, 2, 12, 14, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+KEYS = (b"", b"k", b"k" * 64, b"k" * 9000)
 DELTAS = (0, 0, 1, -1, 63, 64, -65, 1 << 20, -(1 << 31), (1 << 63) - 1, -(1 << 63))
 
 
@@ -103,46 +113,93 @@ def compare_headers(body: bytes, count: int) -> None:
 
 
 def compare_for_compaction(body: bytes, count: int, *, is_sound: bool) -> None:
-    """The same for the functions of compaction. Their Python form does not check headers, and so refuses less."""
-    heads, copy = NATIVE["record_heads"], NATIVE["copy_records"]
-    assert heads is not None
-    assert copy is not None
-    found = heads(body, count, max(count, 0) - 1)
-    numbers = [number for number in range(min(max(count, 0), 100)) if number % 3 != 1]
-    copied = copy(body, numbers)
-    try:
-        spans = record_spans(body, count, count - 1)
-    except CorruptRecord:
-        assert found is None, (body.hex(), count)
-        return
-    if not is_sound:
-        return
-    assert found is not None, (body.hex(), count)
-    ends, keys, deltas, nulls = found
-    assert list(zip(ends, keys, deltas, strict=True)) == [(s[1], s[4], s[3]) for s in spans]
-    assert nulls == [number for number, span in enumerate(spans) if not span[5]]
-    wanted = [spans[number] for number in numbers]
-    if not wanted or not all(span[5] for span in wanted):
-        assert copied is None
-    else:
-        joined = b"".join(body[span[0] : span[1]] for span in wanted)
-        assert copied == (joined, max(span[2] for span in wanted))
+    """The same for a batch that is compacted, depending on its bytes and their number."""
+    seed = random.Random(len(body) * 37 + count)
+    attributes = seed.choice((0, 0, 3, 8, DELETE_HORIZON_MASK, DELETE_HORIZON_MASK | 9))
+    stored = compress(attributes & CODEC_MASK, 2, body) if attributes & CODEC_MASK else body
+    batch = write_batch(
+        stored,
+        attributes=attributes,
+        base_offset=1000,
+        last_offset_delta=min(max(count, 1) - 1 + seed.choice((0, 0, 0, 7, -1)), (1 << 31) - 1),
+        base_timestamp=NOW_MS + seed.choice((0, 1)),
+        max_timestamp=NOW_MS,
+        records_count=count,
+    )
+    header = read_header(batch)
+    exact = (ctypes.c_ubyte * len(batch)).from_buffer_copy(batch)
+    view = memoryview(exact).cast("B")
+    start = 1000 + seed.choice((-1, 0, 1, 5))
+    latest = 1000 + seed.choice((-1, 1, 100))
+    lasts = [(key, min(latest, 1000 + seed.choice((-1, 0, 1, 3, 100)))) for key in KEYS]
+    far = False
+    found = []
+    for name in ("pure", "native"):
+        with form(name):
+            noted, known = OffsetMap(1 << 16), OffsetMap(1 << 16)
+            for key, offset in lasts:
+                known.put(key, offset)
+            known.latest_offset = latest
+            rules = BatchFilter(
+                known,
+                CleanedTransactions([]),
+                now_ms=NOW_MS,
+                delete_retention_ms=1000,
+                round_end_offset=-1,
+            )
+            taken, left = True, None
+            if name == "native":
+                taken = noted.note_batches(view, 0, USUAL_ATTRIBUTES, start) > 0
+                end, rows = rules.filter_batches(view, 0)
+                if end:
+                    left = bytes(rows[0][0]) if rows else None
+                else:
+                    taken = False
+            else:
+                try:
+                    if count:
+                        note_keys(header, view, noted, start)
+                    kept = rules.filter(header, view)
+                    left = None if kept is None else bytes(kept)
+                except RecordError:
+                    taken = False
+                except struct.error:  # of far timestamps
+                    taken, far = False, True
+            found.append((taken, left, [noted.get(key) for key in KEYS], len(noted)))
+    (sound, expected, *map_expected), (taken, left, *map_found) = found
+    if taken:
+        assert not far
+        assert sound and left == expected and map_found == map_expected, (body.hex(), count)
+    elif is_sound and sound and count:
+        # It leaves tombstones that get a delete horizon, and far timestamps.
+        horizon = expected is not None and not attributes & DELETE_HORIZON_MASK
+        horizon = horizon and bool(read_header(expected).attributes & DELETE_HORIZON_MASK)
+        assert horizon or max(map(abs, _scan(body, count)[:2])) >= 1 << 61, (body.hex(), count)
+    compact_with_damaged_header(batch, seed)
+
+
+def compact_with_damaged_header(batch: bytes, seed: random.Random) -> None:
+    """A batch whose header is damaged, but not its CRC, must do no harm."""
+    damaged = bytearray(batch)
+    damaged[seed.choice((*range(8), *range(21, 61)))] = seed.choice(INTERESTING)
+    rewrite_crc(damaged)
+    view = memoryview((ctypes.c_ubyte * len(batch)).from_buffer_copy(damaged)).cast("B")
+    with form("native"):
+        keys = OffsetMap(1 << 16)
+        assert keys.note_batches(view, 0, 0x7FFF, 0) in (0, len(batch))
+        assert keys.filter_batches(view, 0, 0x7FFF, NOW_MS)[0] in (0, len(batch))
 
 
 def read_as_columns(body: bytes, count: int, *, is_sound: bool) -> None:
     """Sound bodies are read; all others must do no harm. tests/pipeline/segments/test_decode.py compares the values."""
-    find_ends, read = NATIVE["append_record_ends"], NATIVE["read_fields"]
-    assert find_ends is not None
+    read = NATIVE["read_fields"]
     assert read is not None
     exact = (ctypes.c_ubyte * len(body)).from_buffer_copy(body)
-    ends: list[int] = []
-    has_ends = find_ends(exact, 0, len(body), max(count, 0), ends)
-    assert has_ends or not is_sound
-    if not has_ends:  # regardless of their values
-        ends = sorted(n * 7 % (len(body) + 3) for n in range(1, min(len(body), 20)))
-    starts = array("q", [0, *ends[:-1]][: len(ends)])
-    has_fields = read(exact, starts, array("q", ends), array("q", bytes(7 * 8 * len(ends))))
-    assert has_fields or not is_sound
+    room = max(0, min(count, len(body)))
+    for bodies in ((0, len(body), count), (1, len(body), count), (0, len(body) + 1, room)):
+        table = array("q", bytes(8 * 8 * room))
+        has_fields = read(exact, array("q", bodies), table)
+        assert bodies[0] or bodies[1] > len(body) or has_fields == is_sound, (body.hex(), count)
 
 
 def drawn(draw: random.Random) -> tuple[bytes, int]:

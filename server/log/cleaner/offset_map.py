@@ -1,21 +1,35 @@
 """Maps each key in the part of a log to be compacted to its last offset, in bounded memory.
 
-As long as it is small, it is a dict of the keys themselves: exact and fast. A dict needs about 150
-bytes per key, so when it would exceed its share of memory, it is converted to buckets of entries
+With the native module, it is a hash table of entries of 24 bytes, which are a digest of the key
+and its last offset: `KeyTable` in kwire/_native_compaction.pxi. The table is allocated once, for as
+many keys as there are offsets to read, or as memory allows; the system provides its memory as it
+is used.
+
+Without the module, it is a dict of the keys themselves as long as it is small: exact and fast. A
+dict needs about 150 bytes per key, so when it would exceed its share of memory, it is converted to
+buckets of entries
 
     16 MD5 of the key       8 last offset, big-endian
 
-one after another in bytearrays, where searching for a digest is a single call into C. The buckets
-hold about as many keys in the same memory as Apache Kafka's map, which compares MD5 digests too.
-Source: SkimpyOffsetMap.
+one after another in bytearrays, where searching for a digest is a single call into C.
+
+Both forms are full at the same number of keys, which is about that of Apache Kafka's map in the
+same memory. It compares digests, too. Source: SkimpyOffsetMap.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from hashlib import md5
 from itertools import repeat
 from struct import Struct
+from typing import Any
+
+from kwire import native
+from kwire.records.crc import crc32c
+
+from .rewriting import Buffer, body_of, with_records
 
 NO_OFFSET = -1
 OFFSET = Struct(">q")
@@ -24,12 +38,18 @@ DIGEST_SIZE = 16
 ENTRY_SIZE = 24
 KEYS_PER_BUCKET = 32
 BUCKETED_KEY_BYTES = 32
-"""The memory per key in a bucket: the entry, and its share of the bytearray and its spare room."""
+"""The memory per key in a bucket: the entry, and its share of the bytearray and its spare room. In
+the native table: the entry, and its share of the free ones, which are a quarter."""
 EXACT_SHARE = 0.6
 """The share of memory that the dict may take; the conversion to buckets needs the rest."""
 DICT_KEY_BYTES = 140
 """The memory of a key in the dict, without the key's own bytes: the headers of two objects, and a
 slot in a dict that has just grown."""
+
+unpredictable = random.SystemRandom()
+
+Left = tuple[Buffer | None, int, int, int, int]
+"""Of a batch: what is left of it, None for nothing; its size and last offset; how many records it had and has."""
 
 
 def digest_of(key: bytes) -> bytes:
@@ -46,43 +66,86 @@ class OffsetMap:
         "_count",
         "_exact",
         "_exact_bytes_left",
-        "is_full",
+        "_table",
         "latest_offset",
         "max_keys",
     )
 
-    def __init__(self, max_bytes: int, load_factor: float = 0.9) -> None:
-        """Unit: max_bytes is log.cleaner.dedupe.buffer.size, used up to load_factor."""
+    def __init__(
+        self, max_bytes: int, load_factor: float = 0.9, offsets: int | None = None
+    ) -> None:
+        """Unit: max_bytes is log.cleaner.dedupe.buffer.size, used up to load_factor.
+
+        Shape: `offsets` is the number of offsets that will be read, if it is known.
+        """
         room = max_bytes * load_factor
         self.max_keys = max(1, int(room / BUCKETED_KEY_BYTES))
+        if offsets is not None:
+            self.max_keys = max(1, min(self.max_keys, offsets))
+        self._table: Any = None
+        if native.KeyTable is not None:
+            seed = [unpredictable.randrange(1, 1 << 60) for _ in range(2)]
+            self._table = native.KeyTable(self.max_keys, seed, crc32c, body_of, with_records)
         self._bucket_count = max(1, self.max_keys // KEYS_PER_BUCKET)
         self._exact: dict[bytes, int] | None = {}
         self._exact_bytes_left = int(room * EXACT_SHARE)
         self._buckets: list[bytearray | None] = []
         self._count = 0
-        self.is_full = False
         self.latest_offset = NO_OFFSET
         """The last offset up to which records were read (inclusive)."""
 
     def __len__(self) -> int:
-        return self._count
+        table = self._table
+        return self._count if table is None else table.count
+
+    @property
+    def is_full(self) -> bool:
+        """True once there are as many keys as memory allows."""
+        return len(self) >= self.max_keys
 
     @property
     def is_exact(self) -> bool:
         """True as long as keys themselves are compared, not their digests."""
-        return self._exact is not None
+        return self._exact is not None and self._table is None
+
+    def note_batches(self, window: memoryview, at: int, usual: int, start_offset: int) -> int:
+        """Put the keys of batch after batch from start_offset on, natively; return the position after the last one.
+
+        Shape: `usual` are the attributes that batches may have. Returns `at` if not even one batch is suitable.
+        """
+        table = self._table
+        if table is None:
+            return at
+        end: int
+        end, rows = table.take(window, at, usual, True, start_offset, 0, 0)
+        if rows:
+            self.update_latest_offset(rows[-1][2])
+        return end
+
+    def filter_batches(
+        self, window: memoryview, at: int, usual: int, now_ms: int
+    ) -> tuple[int, list[Left]]:
+        """The position after the batches that can be filtered natively, and what is left of each.
+
+        Shape: `usual` as in `note_batches`.
+        """
+        table = self._table
+        if table is None:
+            return at, []
+        return table.take(window, at, usual, False, 0, self.latest_offset, now_ms)  # type: ignore[no-any-return]
 
     def put(self, key: bytes, offset: int) -> None:
         """Set the key's last offset; offsets must increase, and the caller checks `is_full`."""
         exact = self._exact
-        if exact is not None:
+        if self._table is not None:
+            self._table.get(key, offset)
+        elif exact is not None:
             exact[key] = offset
             if len(exact) != self._count:
                 self._count += 1
                 self._exact_bytes_left -= DICT_KEY_BYTES + len(key)
                 if self._exact_bytes_left <= 0:
                     self._turn_into_buckets(exact)
-                self.is_full = self._count >= self.max_keys
         else:
             self._put_digest(digest_of(key), offset)
         self.latest_offset = offset
@@ -94,35 +157,39 @@ class OffsetMap:
         """
         exact = self._exact
         count = len(keys)
-        if self._count + count > self.max_keys:
+        if len(self) + count > self.max_keys:
             return False
-        if exact is None:
+        if self._table is not None:
+            for key, offset in zip(keys, offsets, strict=True):
+                self._table.get(key, offset)
+        elif exact is None:
             self._put_digests(keys, offsets)
-            return True
-        key_bytes = DICT_KEY_BYTES + max(map(len, keys))
-        if count * key_bytes >= self._exact_bytes_left:
-            return False
-        exact.update(zip(keys, offsets, strict=True))
-        added = len(exact) - self._count
-        self._count += added
-        self._exact_bytes_left -= added * key_bytes
-        self.is_full = self._count >= self.max_keys
+        else:
+            key_bytes = DICT_KEY_BYTES + max(map(len, keys))
+            if count * key_bytes >= self._exact_bytes_left:
+                return False
+            exact.update(zip(keys, offsets, strict=True))
+            added = len(exact) - self._count
+            self._count += added
+            self._exact_bytes_left -= added * key_bytes
         self.latest_offset = offsets[-1]
         return True
 
     def last_offsets(self, keys: Sequence[bytes]) -> list[int]:
         """The result of `get` for each key."""
-        if self._exact is not None:
+        if self.is_exact:
+            assert self._exact is not None
             return list(map(self._exact.get, keys, repeat(NO_OFFSET)))
         return list(map(self.get, keys))
 
     def marks(self, start: int, max_bytes: int) -> bytearray | None:
         """One byte for each offset from start to `latest_offset`: 1 if it is the last of its key.
 
-        Shape: None if that would exceed max_bytes. No offset in the map may be below start.
+        Shape: None if that would exceed max_bytes, or in the native form, where it is of no use. No
+        offset in the map may be below start.
         """
         size = self.latest_offset + 1 - start
-        if not 0 < size <= max_bytes:
+        if not 0 < size <= max_bytes or self._table is not None:
             return None
         marks = bytearray(size)
         if self._exact is not None:
@@ -136,6 +203,8 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """The key's last offset; -1 if the key was not seen."""
+        if self._table is not None:
+            return self._table.get(key)  # type: ignore[no-any-return]
         if self._exact is not None:
             return self._exact.get(key, NO_OFFSET)
         digest = digest_of(key)
@@ -163,8 +232,6 @@ class OffsetMap:
             return
         bucket += digest + offset.to_bytes(8, "big")
         self._count += 1
-        if self._count >= self.max_keys:
-            self.is_full = True
 
     def _put_digests(self, keys: Sequence[bytes], offsets: Sequence[int]) -> None:
         # Like _put_digest, but without a Python call for each key.
@@ -186,8 +253,6 @@ class OffsetMap:
                 bucket += digest + offset.to_bytes(8, "big")
                 added += 1
         self._count += added
-        self.is_full = self._count >= self.max_keys
-        self.latest_offset = offsets[-1]
 
     def _turn_into_buckets(self, exact: dict[bytes, int]) -> None:
         self._buckets = [None] * self._bucket_count

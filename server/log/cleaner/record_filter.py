@@ -24,12 +24,26 @@ from heapq import heapify, heappop
 from operator import ge
 from typing import cast
 
-from kwire import native
-from kwire.records.batch import MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader, RecordBatch
+from kwire.records.batch import (
+    MAX_DECOMPRESSED_BYTES,
+    BatchBuilder,
+    BatchHeader,
+    RecordBatch,
+    read_header,
+)
 from kwire.records.builder import write_batch
 from kwire.records.compression import compress
 from kwire.records.control import ControlType, control_type
-from kwire.records.layout import DELETE_HORIZON_MASK, NO_TIMESTAMP
+from kwire.records.layout import (
+    CODEC_MASK,
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    INT64,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
 from kwire.records.legacy import inner_messages, read_message
 from kwire.records.record import Record, TimestampType
 
@@ -44,8 +58,11 @@ from .record_spans import (
     timestamp_delta,
     with_timestamp_delta,
 )
+from .rewriting import Buffer, with_records
 
 _ATTRIBUTES_OF_EMPTY = 0x38  # timestamp type, transactional, control
+USUAL_ATTRIBUTES = CODEC_MASK | TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK
+"""The attributes of batches that need no other attention than their records."""
 
 
 class CleanedTransactions:
@@ -114,6 +131,9 @@ def note_keys(header: BatchHeader, view: memoryview, keys: OffsetMap, start_offs
                 if keys.is_full:
                     return False
                 keys.put(record.key, record.offset)
+        return True
+    usual = USUAL_ATTRIBUTES | TRANSACTIONAL_MASK
+    if header.is_transactional and keys.note_batches(view, 0, usual, start_offset):
         return True
     base_offset = header.base_offset
     body = RecordBatch(view).body()
@@ -189,7 +209,27 @@ class BatchFilter:
         self.records_read = 0
         self.records_kept = 0
 
-    def filter(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
+    def filter_batches(
+        self, window: memoryview, at: int
+    ) -> tuple[int, list[tuple[Buffer, int, int]]]:
+        """Filter batch after batch natively, as `filter` does.
+
+        Shape: returns the position after the last one, and what is kept of them, each with its last offset and largest
+        timestamp. Stops before a batch of a transaction and one that is unusual, and at once without the native module.
+        """
+        end, rows = self._keys.filter_batches(window, at, USUAL_ATTRIBUTES, self._now_ms)
+        found: list[tuple[Buffer, int, int]] = []
+        for left, size, last_offset, count, kept in rows:
+            self.records_read += count
+            self.records_kept += kept
+            if left is not None:
+                found.append((left, last_offset, INT64.unpack_from(left, MAX_TIMESTAMP_AT)[0]))
+            elif self._must_keep_header(header := read_header(window, at)):
+                found.append((_empty_batch(header), last_offset, NO_TIMESTAMP))
+            at += size
+        return end, found
+
+    def filter(self, header: BatchHeader, view: memoryview) -> Buffer | None:
         """Filter a stored batch: return the batch itself, a smaller one, or None if nothing remains.
 
         Errors: RecordError if the body does not match the header.
@@ -199,7 +239,7 @@ class BatchFilter:
         aborted = self.transactions.on_data(header)
         self.records_read += max(header.records_count, 1)
         if aborted:
-            kept: memoryview | bytes | None = None
+            kept: Buffer | None = None
         elif header.magic < 2:
             kept = self._filter_legacy(header, view)
         else:
@@ -230,9 +270,16 @@ class BatchFilter:
             return view
         return _empty_batch(header) if self._must_keep_header(header) else None
 
-    def _filter_data(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
+    def _filter_data(self, header: BatchHeader, view: memoryview) -> Buffer | None:
         if header.records_count == 0:
             return None
+        if header.is_transactional:
+            usual = USUAL_ATTRIBUTES | TRANSACTIONAL_MASK
+            _, rows = self._keys.filter_batches(view, 0, usual, self._now_ms)
+            if rows:
+                left, _, _, _, kept_count = rows[0]
+                self.records_kept += kept_count
+                return left
         horizon = header.delete_horizon_ms
         last = self._last_of_their_keys(header)
         if last is not None and horizon is None and len(last) < header.records_count:
@@ -259,11 +306,8 @@ class BatchFilter:
             return None
         if len(kept) == len(ends):
             return view
-        copied = _copied(header, body, kept)
-        if copied is not None:
-            return copied
         return _without_others(
-            header,
+            view,
             body,
             [
                 (
@@ -300,15 +344,12 @@ class BatchFilter:
         if not last:
             return None
         body = RecordBatch(view).body()
-        copied = _copied(header, body, last)
-        if copied is not None:
-            return copied
         kept = some_records(body, last)
         if kept is None:
             kept = [span for span in _spans_of(header, body) if span[3] in last]
         if not all(span[5] for span in kept):
             return self._with_horizon(header, body, kept)
-        return _without_others(header, body, kept)
+        return _without_others(view, body, kept)
 
     def _filter_spans(
         self,
@@ -341,7 +382,7 @@ class BatchFilter:
             return self._with_horizon(header, body, kept)
         if len(kept) == len(spans):
             return view
-        return _without_others(header, body, kept)
+        return _without_others(view, body, kept)
 
     def _with_horizon(self, header: BatchHeader, body: bytes, kept: list[RecordSpan]) -> bytes:
         horizon = self._now_ms + self._delete_retention_ms
@@ -352,13 +393,19 @@ class BatchFilter:
             timestamp = header.base_timestamp + delta if append_time is None else append_time
             newest = max(newest, timestamp)
             parts.append(with_timestamp_delta(body, start, end, timestamp - horizon))
-        return _rebuilt(
-            header,
-            b"".join(parts),
-            len(kept),
-            horizon,
-            newest,
-            header.attributes | DELETE_HORIZON_MASK,
+        body = b"".join(parts)
+        return write_batch(
+            compress(header.codec, 2, body) if header.codec else body,
+            attributes=header.attributes | DELETE_HORIZON_MASK,
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            base_timestamp=horizon,
+            max_timestamp=header.max_timestamp if header.is_log_append_time else newest,
+            records_count=len(kept),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            partition_leader_epoch=header.partition_leader_epoch,
         )
 
     # -- magic 0 and 1 -----------------------------------------------------------------------------
@@ -403,49 +450,9 @@ def _mixed_magic(header: BatchHeader, view: memoryview) -> bool:
     return any(message.magic != header.magic for message in inner)
 
 
-def _copied(header: BatchHeader, body: bytes, numbers: list[int]) -> bytes | None:
-    # `_without_others` natively, for records that have values.
-    copy = native.copy_records
-    found = None if copy is None else copy(body, numbers)
-    if found is None:
-        return None
-    latest = header.base_timestamp + found[1]
-    count = len(numbers)
-    return _rebuilt(header, found[0], count, header.base_timestamp, latest, header.attributes)
-
-
-def _without_others(header: BatchHeader, body: bytes, kept: list[RecordSpan]) -> bytes:
-    return _rebuilt(
-        header,
-        b"".join([body[span[0] : span[1]] for span in kept]),
-        len(kept),
-        header.base_timestamp,
-        header.base_timestamp + max([span[2] for span in kept]),
-        header.attributes,
-    )
-
-
-def _rebuilt(
-    header: BatchHeader,
-    body: bytes,
-    count: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    attributes: int,
-) -> bytes:
-    return write_batch(
-        compress(header.codec, 2, body) if header.codec else body,
-        attributes=attributes,
-        base_offset=header.base_offset,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=header.max_timestamp if header.is_log_append_time else max_timestamp,
-        records_count=count,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        partition_leader_epoch=header.partition_leader_epoch,
-    )
+def _without_others(view: memoryview, body: bytes, kept: list[RecordSpan]) -> bytes:
+    records = b"".join([body[span[0] : span[1]] for span in kept])
+    return with_records(view[:HEADER_SIZE], records, len(kept), max([span[2] for span in kept]))
 
 
 def _empty_batch(header: BatchHeader) -> bytes:

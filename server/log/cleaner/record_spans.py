@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from operator import lt
 
-from kwire import native
 from kwire.errors import CorruptRecord
-from kwire.native import Heads
 from kwire.records.record import (
     MIN_RECORD_SIZE,
     ZIGZAG,
@@ -21,6 +19,8 @@ from kwire.records.record import (
 
 RecordSpan = tuple[int, int, int, int, bytes | None, bool]
 """(start, end, timestamp delta, offset delta, key, has a value); positions are in the body."""
+Heads = tuple[list[int], list[bytes | None], list[int], list[int]]
+"""The ends, keys and offset deltas of records, and the numbers of those without a value."""
 
 
 NULL_LENGTH = 1  # the varint of -1
@@ -108,19 +108,14 @@ def record_spans(body: bytes, count: int, last_offset_delta: int) -> list[Record
     return spans
 
 
-def record_heads(body: bytes, count: int, last_offset_delta: int) -> Heads | None:
+def record_heads(  # noqa: C901 - one loop without calls
+    body: bytes, count: int, last_offset_delta: int
+) -> Heads | None:
     """The ends, keys and offset deltas of the records, and the numbers of those without a value.
 
     Shape: None if anything is unusual; `record_spans` then reads it or reports what is wrong. This
     function does less work per record than `record_spans`, because it reads the whole log twice.
     """
-    natively = native.record_heads
-    if natively is not None:
-        return natively(body, count, last_offset_delta)
-    return _record_heads(body, count, last_offset_delta)
-
-
-def _record_heads(body: bytes, count: int, last_offset_delta: int) -> Heads | None:  # noqa: C901 - one loop without calls
     ends: list[int] = []
     keys: list[bytes | None] = []
     deltas: list[int] = []

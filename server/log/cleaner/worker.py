@@ -2,9 +2,11 @@
 
     <20 digits>.log.cleaned  .index.cleaned  .timeindex.cleaned  .txnindex.cleaned
 
-This is Python work for each record, so it runs in a process of its own. The process is given paths
-and offsets and writes only `.cleaned` files; segment_swap.py puts those in place. Recovery rule: at
-start, `.cleaned` files are removed whatever they contain. Source: Cleaner.
+This is work for each record, so it runs in a process of its own. The process is given paths and
+offsets and writes only `.cleaned` files; segment_swap.py puts those in place. With the native
+module, one call does this work for all batches of a buffer, up to one that is unusual or belongs
+to a transaction (`OffsetMap.note_batches`, `BatchFilter.filter_batches`). Recovery rule: at start,
+`.cleaned` files are removed whatever they contain. Source: Cleaner.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from kwire.errors import CorruptRecord, RecordError
 from kwire.records.batch import BatchHeader, read_header
+from kwire.records.layout import NO_TIMESTAMP
 
 from ..file_layer import Buffer, FileLayer, LogFile
 from ..index.offset_index import OffsetIndex
@@ -24,7 +27,7 @@ from ..recovery.segment_recovery import checked_batches
 from ..segment import INDEX_SUFFIXES, LOG_SUFFIX, LogSegment, stem_of
 from .offset_map import OffsetMap
 from .plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, SegmentFile, Uncleanable
-from .record_filter import BatchFilter, CleanedTransactions, note_keys
+from .record_filter import USUAL_ATTRIBUTES, BatchFilter, CleanedTransactions, note_keys
 
 WRITE_BYTES = 1 << 20
 
@@ -72,7 +75,11 @@ class CleanSession:
         self._layer = layer
         self._throttle = throttle
         settings = plan.settings
-        self._keys = OffsetMap(settings.dedupe_buffer_size, settings.dedupe_buffer_load_factor)
+        self._keys = OffsetMap(
+            settings.dedupe_buffer_size,
+            settings.dedupe_buffer_load_factor,
+            plan.round_end_offset - plan.first_dirty_offset,
+        )
         self._aborted: list[AbortedTransaction] = []
         self._filter: BatchFilter | None = None
         self._legacy_horizon_ms = 0
@@ -138,31 +145,46 @@ class CleanSession:
     def _read_keys_of(
         self, segment: SegmentFile, transactions: CleanedTransactions, start: int
     ) -> bool:
-        for position, header, view in self._batches(segment):
+        keys = self._keys
+
+        def take(window: memoryview, at: int) -> int:
+            return keys.note_batches(window, at, USUAL_ATTRIBUTES, start)
+
+        for position, header, view in self._batches(segment, take):
             if header.last_offset < start:
                 continue
             try:
                 if header.is_control:
                     transactions.on_control(header, view)
-                elif not transactions.on_data(header) and not note_keys(
-                    header, view, self._keys, start
-                ):
+                elif not transactions.on_data(header) and not note_keys(header, view, keys, start):
                     return False
             except RecordError as e:
                 raise self._uncleanable(segment, position, header, e) from None
-            self._keys.update_latest_offset(header.last_offset)
+            keys.update_latest_offset(header.last_offset)
         return True
 
-    def _batches(self, segment: SegmentFile) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        # Errors: Uncleanable, because an unreadable part of a segment must not be left out.
+    def _batches(
+        self, segment: SegmentFile, take: Callable[[memoryview, int], int]
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        # The batches that `take` leaves: `checked_batches`. Errors: Uncleanable, because an
+        # unreadable part of a segment must not be left out.
         opened = LogSegment(
             self._layer, self._plan.directory, segment.base_offset, segment.size, created_ms=0
         )
         opened.log = self._layer.open_read_only(opened.log.path)
         position = 0
-        window = self._plan.settings.io_buffer_size
+        window_bytes = self._plan.settings.io_buffer_size
+
+        def taken(window: memoryview, at: int) -> int:
+            nonlocal position
+            end = take(window, at)
+            if end > at:
+                position += end - at
+                self._throttle.used(end - at)
+            return end
+
         try:
-            for position, header, view in checked_batches(opened, window):
+            for position, header, view in checked_batches(opened, window_bytes, take=taken):
                 yield position, header, view
                 position += header.size
                 self._throttle.used(header.size)
@@ -198,17 +220,26 @@ class CleanSession:
         base_offset = group.sources[0].base_offset
         output = CleanedSegment(self._layer, self._plan, base_offset, self._throttle)
         bytes_read = 0
+
+        def take(window: memoryview, at: int) -> int:
+            end, found = rules.filter_batches(window, at)
+            for batch, last_offset, latest in found:
+                output.append(batch, last_offset, latest)
+            return end
+
         try:
             for segment in group.sources:
                 modified_ms = self._layer.modified_ms(self._path(segment))
                 rules.keep_legacy_deletes = modified_ms > self._legacy_horizon_ms
-                for position, header, view in self._batches(segment):
+                for position, header, view in self._batches(segment, take):
                     try:
                         kept = rules.filter(header, view)
                     except RecordError as e:
                         raise self._uncleanable(segment, position, header, e) from None
                     if kept is not None:
-                        output.append(kept, header if kept is view else read_header(kept))
+                        stored = header if kept is view else read_header(kept)
+                        latest = stored.max_timestamp if stored.records_count else NO_TIMESTAMP
+                        output.append(kept, stored.last_offset, latest)
                 bytes_read += segment.size
             output.finish(rules.transactions.retained, modified_ms)
         except BaseException:
@@ -249,12 +280,11 @@ class CleanedSegment:
         self._newest = (-1, base_offset)
         self.size = 0
 
-    def append(self, batch: Buffer, header: BatchHeader) -> None:
-        """Append a batch. Errors: OSError."""
+    def append(self, batch: Buffer, last_offset: int, latest: int) -> None:
+        """Append a batch; `latest` is its largest timestamp, -1 if it has no records. Errors: OSError."""
         position = self.size
-        last_offset = header.last_offset
-        if header.max_timestamp > self._newest[0] and header.records_count:
-            self._newest = (header.max_timestamp, last_offset)
+        if latest > self._newest[0]:
+            self._newest = (latest, last_offset)
         if position - self._last_entry > self._plan.index_interval_bytes and self._index_room > 0:
             self._offset_index.append(last_offset, position)
             self._time_index.maybe_append(*self._newest)

@@ -6,7 +6,7 @@ Source: LogSegment.recover.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kwire.errors import CorruptRecord
 from kwire.records.batch import BatchHeader, batch_size, read_header, verify_crc
@@ -105,10 +105,15 @@ def _flushed_aborts(segment: LogSegment, end_offset: int) -> list[AbortedTransac
 
 
 def checked_batches(
-    segment: LogSegment, window_bytes: int = RECOVERY_WINDOW_BYTES, start: int = 0
+    segment: LogSegment,
+    window_bytes: int = RECOVERY_WINDOW_BYTES,
+    start: int = 0,
+    take: Callable[[memoryview, int], int] | None = None,
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Yield (position, header, bytes) of each complete batch, from a batch boundary on.
 
+    Shape: `take` gets bytes and the position of a complete batch in them; it may deal with this
+    batch and any number of those after it, and returns where the first one is that it leaves.
     Unit: window_bytes are read at a time, or more for a larger batch. Errors: CorruptRecord at the
     first batch with a wrong CRC; an incomplete batch ends the iteration.
     """
@@ -128,6 +133,9 @@ def checked_batches(
                 window = memoryview(segment.log.read_at(size, position))
             if size is None or size > len(window):
                 return
+        if take is not None and (end_of_taken := take(window, at)) > at:
+            position += end_of_taken - at
+            continue
         header = read_header(window, at)
         verify_crc(window, at, header)
         yield position, header, window[at : at + size]

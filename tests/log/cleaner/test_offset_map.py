@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwire import native
 from kwire.errors import CorruptRecord
 from kwire.records.batch import BatchBuilder, RecordBatch
 from kwire.records.record import read_records
 from server.log.cleaner.offset_map import OffsetMap
+from server.log.cleaner.record_filter import USUAL_ATTRIBUTES
 from server.log.cleaner.record_spans import (
     RecordSpan,
     record_heads,
@@ -21,6 +23,9 @@ from server.log.cleaner.record_spans import (
     with_timestamp_delta,
 )
 from server.log.cleaner.worker import Throttle
+from tests.support.forms import form
+
+pytestmark = pytest.mark.usefixtures("both_forms")
 
 
 @pytest.mark.parametrize("max_bytes", [1 << 20, 20_000])
@@ -33,7 +38,7 @@ def test_map_gives_last_offset_of_each_key(max_bytes: int) -> None:
         key = b"%d" % chooser.randrange(400)
         keys.put(key, offset)
         model[key] = offset
-    assert keys.is_exact == (max_bytes > 100_000)
+    assert keys.is_exact == (max_bytes > 100_000 and native.KeyTable is None)
     assert not keys.is_full and len(keys) == len(model)
     assert {key: keys.get(key) for key in model} == model
     assert keys.get(b"never") == -1
@@ -66,6 +71,9 @@ def test_many_keys_at_once_are_as_one_after_the_other(max_bytes: int) -> None:
     )
     for keys_read in (one, many):
         marks = keys_read.marks(1000, 10_000)
+        if native.KeyTable is not None:
+            assert marks is None
+            continue
         assert marks is not None and len(marks) == one.latest_offset - 999
         found = {1000 + at for at, mark in enumerate(marks) if mark}
         assert found == set(expected) - {-1}
@@ -89,6 +97,84 @@ def test_map_is_full_at_as_many_keys_as_fit() -> None:
     assert keys.latest_offset == 899
     keys.put(b"key 7", 10_000)
     assert keys.get(b"key 7") == 10_000 and len(keys) == 900
+
+
+def test_map_has_room_for_as_many_keys_as_there_are_offsets() -> None:
+    keys = OffsetMap(32_000, 0.9, offsets=10)
+    for offset in range(10):
+        assert not keys.is_full
+        keys.put(b"key %d" % offset, offset)
+    assert keys.is_full and keys.get(b"key 3") == 3
+
+
+def test_small_map_takes_little_memory() -> None:
+    tracemalloc.start()
+    keys = OffsetMap(128 << 20, 0.9, offsets=1000)
+    keys.put(b"key", 1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50_000
+
+
+def test_keys_that_look_alike_are_different() -> None:
+    """Also those that differ in zero bytes at an end, or in one bit."""
+    alike = {bytes(size) for size in range(40)} | {bytes(size) + b"k" for size in range(40)}
+    alike |= {b"k" + bytes(size) for size in range(40)}
+    alike |= {(1 << bit).to_bytes(16, "big") for bit in range(128)}
+    alike |= {b"%d" % number for number in range(2000)}
+    keys = OffsetMap(1 << 20)
+    for offset, key in enumerate(sorted(alike)):
+        keys.put(key, offset)
+    assert len(keys) == len(alike)
+    assert [keys.get(key) for key in sorted(alike)] == list(range(len(alike)))
+    assert keys.get(b"\0" * 50) == -1
+
+
+def test_native_table_refuses_more_keys_than_it_has_entries() -> None:
+    with form("native"):
+        keys = OffsetMap(32_000, 0.9, offsets=3)
+        with pytest.raises(OverflowError):
+            for offset in range(10):
+                keys.put(b"key %d" % offset, offset)
+        assert keys.get(b"key 0") == 0
+        assert keys.get(b"key 9") == -1
+
+
+def test_native_table_notes_and_filters_whole_batches() -> None:
+    """Up to one whose attributes are not usual, that is damaged, or that is cut short."""
+    builder = BatchBuilder(base_offset=5)
+    for number in range(4):
+        builder.append(number, b"key %d" % (number % 3), b"value")
+    plain = builder.build()
+    marked = bytearray(plain)
+    marked[40] ^= 1
+    with form("native"):
+        for window, taken in (
+            (plain + plain, 2),
+            (plain + plain[:-1], 1),
+            (plain + marked, 1),
+            (
+                plain
+                + BatchBuilder(
+                    producer_id=1, producer_epoch=1, base_sequence=1, is_transactional=True
+                ).build(),
+                1,
+            ),
+            (plain[:60], 0),
+            (b"", 0),
+        ):
+            keys = OffsetMap(32_000)
+            view = memoryview(window)
+            assert keys.note_batches(view, 0, USUAL_ATTRIBUTES, 0) == taken * len(plain)
+            assert keys.latest_offset == (8 if taken else -1)
+            end, rows = keys.filter_batches(view, 0, USUAL_ATTRIBUTES, 0)
+            assert end == taken * len(plain)
+            assert [row[1:] for row in rows] == [(len(plain), 8, 4, 3)] * taken
+            for left, *_ in rows:
+                assert left is not None
+                assert [r.offset for r in RecordBatch(left).records()] == [6, 7, 8]
+        assert keys.note_batches(memoryview(plain), -1, USUAL_ATTRIBUTES, 0) == -1
+        assert keys.note_batches(memoryview(plain), 1000, USUAL_ATTRIBUTES, 0) == 1000
 
 
 @pytest.mark.parametrize("key_size", [8, 300])
@@ -163,7 +249,6 @@ def heads_of(body: bytes, count: int, last_offset_delta: int) -> list[RecordSpan
     ]
 
 
-@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
 @pytest.mark.parametrize("size", [0, 40, 60, 130, 8100, 20_000])
 def test_heads_of_many_and_of_large_records_are_the_spans(count: int, size: int) -> None:
