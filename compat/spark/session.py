@@ -122,10 +122,13 @@ class Session:
     def wait(self, output: str, count: int) -> list[Any]:
         """Wait until a query's files contain this many rows; return them sorted."""
         deadline = time.monotonic() + 240
+        rows: list[Any] = []
+        seen: set[str] = set()
         while True:
-            rows: list[Any] = []
-            if (Path(output) / "_spark_metadata").exists():
-                # The folder's log of finished batches lists the files that count.
+            # The folder's log of finished batches lists the files that count. Reading them costs much more than this look.
+            finished = {path.name for path in Path(output).glob("_spark_metadata/[0-9]*")}
+            if finished != seen:
+                seen = finished
                 frame = self.spark.read.schema(WRITTEN).json(output)
                 rows = [list(row) for row in frame.collect()]
             failed = [
