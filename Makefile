@@ -100,7 +100,8 @@ golden: $(READY)
 jars:
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage jars compat/java/fetch.sh; fi
 
-# Archives of classes, from which the brokers of tests start sooner; they are the tests' own, and nobody needs them.
+# Archives of classes, from which the brokers and Spark's JVMs of tests start sooner; they are the tests' own, and nobody needs
+# them.
 archives: jars $(READY)
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage archives $(BIN)/python -m tests.support.class_archives; fi
 

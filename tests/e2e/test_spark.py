@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from ..support.secured import (
     Secured,
     Way,
 )
+from ..support.spark_start import quick_flags
 from .conftest import build_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -77,6 +79,7 @@ class Spark:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env={**os.environ, "SPARK_SUBMIT_OPTS": " ".join(quick_flags())},
             )
         self._answer()
 

@@ -17,6 +17,7 @@ import pytest
 
 from ..pipeline.conftest import SMALL
 from ..support.kafka import jars_or_skip
+from ..support.spark_start import quick_flags
 from .conftest import ROOT
 
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
@@ -97,17 +98,15 @@ def test_commands_without_spark_work(
 
 
 @pytest.mark.spark
-def test_commands_with_spark_work_in_a_clone(
-    environment: Path, clone: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_commands_with_spark_work_in_a_clone(environment: Path, clone: Path) -> None:
     jobs = [line for line in commands("Move data with Spark") if line.startswith("kwire ")]
     assert [line.split()[2] for line in jobs] == ["archive", "audit", "create", "replay"]
     if not LONG:
         del jobs[1]  # each starts a Spark; this one's workers do the same as those of a replay
-    settings = tmp_path_factory.mktemp("spark") / "spark-defaults.conf"
-    settings.write_text("".join(f"{key} {value}\n" for key, value in SMALL.items()))
+    # Not in a `spark-defaults.conf`, whose options for Java would be overridden by those of the jobs.
+    settings = [f"-D{key}={text}" for key, text in SMALL.items() if "driver" not in key]
     spark = {
-        "SPARK_CONF_DIR": str(settings.parent),
+        "SPARK_SUBMIT_OPTS": " ".join([*quick_flags(), *settings]),
         "KWIRE_SPARK_JARS": str(jars_or_skip("spark-4.0.0")),
         "KWIRE_SPARK_MASTER": "local[2]",
     }

@@ -17,6 +17,7 @@ from kwire.pipeline.options import add_spark
 
 from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.kafka import jars_or_skip
+from ..support.spark_start import quick_flags
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +27,7 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "900m",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    "spark.driver.extraJavaOptions": " ".join(quick_flags()),
     "spark.ui.enabled": "false",
 }
 _numbers = itertools.count()

@@ -27,7 +27,6 @@ SITE_PACKAGES = SPARK_HOME.parent
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The maximum seconds for the start of a JVM, and for a job to reach its middle, on a slow and busy machine.
 PATIENCE_S = 400.0
-#: Only the first compiler, and no check of classes from jars: each of these JVMs lives for less than a minute.
 QUICK = SMALL["spark.driver.extraJavaOptions"]
 
 

@@ -46,15 +46,19 @@ def archive_of(folder: Path, kind: str) -> Path:
 
 def flags_for(folder: Path, kind: str) -> tuple[str, ...]:
     """The flags with which a JVM uses the archive for these jars; none if there is no archive."""
-    archive = archive_of(folder, kind)
+    return flags_with(archive_of(folder, kind))
+
+
+def flags_with(archive: Path) -> tuple[str, ...]:
+    """The flags with which a JVM uses an archive; none if there is no such file."""
     if not archive.exists():
         return ()
     # Where it was mapped when it was made, so that no address in it has to be changed. And an archive that does not count is
     # no reason to write a line, since tests compare what programs write.
-    return (f"-XX:SharedArchiveFile={archive}", "-XX:ArchiveRelocationMode=0", *_SILENT)
+    return (f"-XX:SharedArchiveFile={archive}", "-XX:ArchiveRelocationMode=0", *SILENT)
 
 
-_SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 def make_archives(folder: Path) -> None:
@@ -81,7 +85,7 @@ def _use(version: str, place: Path, made: dict[str, Path]) -> None:
     from .kafka import QUICK_JVM, Kafka39Broker, kafka_broker
 
     def flags(kind: str) -> tuple[str, ...]:
-        return (*QUICK_JVM, *_SILENT, f"-XX:ArchiveClassesAtExit={made[kind]}")
+        return (*QUICK_JVM, *SILENT, f"-XX:ArchiveClassesAtExit={made[kind]}")
 
     config = {"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1"}
     broker = kafka_broker(version, place / "broker", config=config, jvm=flags(BROKER))
@@ -116,6 +120,7 @@ def main() -> None:
     from confluent_kafka import KafkaException
 
     from .kafka import JAVA_ROOM
+    from .spark_start import make_archive
 
     for name in ("kafka-3.9.2", "kafka-4.3.0"):
         folder = JAVA_ROOM / "target" / name
@@ -124,6 +129,10 @@ def main() -> None:
                 make_archives(folder)
             except (OSError, BrokerFailed, KafkaException, subprocess.SubprocessError) as error:
                 print(f"{name}: tests do without an archive of classes: {error}", file=sys.stderr)
+    try:
+        make_archive()
+    except OSError as error:
+        print(f"Spark: tests do without an archive of classes: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":
