@@ -393,6 +393,7 @@ def test_error_nobody_knows_is_left_to_be_shown_whole_below_its_innermost_cause(
     assert unknown(error) == "z: inner"
 
 
+@pytest.mark.usefixtures("hangup_not_ignored")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signal_while_queries_run_asks_them_to_stop(number: signal.Signals) -> None:
     before = signal.getsignal(number)

@@ -69,6 +69,7 @@ def test_java_is_still_there_to_explain_an_error() -> None:
         assert process.poll() is None
 
 
+@pytest.mark.usefixtures("hangup_not_ignored")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_interrupt_before_the_new_process_is_known_loses_none(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from server.controller import leadership
 from server.coordinator.marker_channels import MarkerChannels
 from server.coordinator.result import Result
 from server.coordinator.transaction.shard import TransactionShard
-from server.log.cleaner.offset_map import OffsetMap
+from server.log.cleaner.offset_map import Left, OffsetMap
 from server.net.broker_channel import BrokerChannel, ChannelError
 from server.net.frame_memory import FrameBlock, FrameMemory
 from server.replication import fetcher, partition
@@ -166,6 +166,7 @@ def go_on_after_a_timeout() -> Patches:
 def compact_away_the_last() -> Patches:
     """Compaction removes the last record of a key along with the earlier ones."""
     get = OffsetMap.get
+    filter_batches = OffsetMap.filter_batches
 
     def after(self: OffsetMap, key: bytes) -> int:
         return get(self, key) + 1
@@ -176,7 +177,12 @@ def compact_away_the_last() -> Patches:
     def none(self: OffsetMap, start: int, _: int) -> bytearray:
         return bytearray(self.latest_offset + 1 - start)
 
+    def nothing_left(self: OffsetMap, *batches: Any) -> tuple[int, list[Left]]:
+        end, rows = filter_batches(self, *batches)
+        return end, [(None, size, last_offset, had, 0) for _, size, last_offset, had, _ in rows]
+
     return [
+        (OffsetMap, "filter_batches", nothing_left),
         (OffsetMap, "get", after),
         (OffsetMap, "last_offsets", all_after),
         (OffsetMap, "marks", none),
