@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,18 @@ from server.metadata.topic_partition import TopicPartition
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("topic", 0)
+
+
+class ScarceFileLayer(FileLayer):
+    """Has no descriptors for files whose names have one of these endings."""
+
+    endings: tuple[str, ...] = ()
+
+    def open_fd(self, path: str, flags: int) -> int:
+        """Open a file. Errors: OSError."""
+        if path.endswith(self.endings):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open_fd(path, flags)
 
 
 def config(**changes: Any) -> LogConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import random
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tests.support.forms import form
 
 from .logs import (
     NOW,
+    ScarceFileLayer,
     append,
     batch,
     config,
@@ -459,26 +459,18 @@ def test_disk_error_takes_the_log_offline_and_is_told_once(tmp_path: Path) -> No
 
 
 def test_lack_of_descriptors_for_an_index_leaves_the_segment_as_it_was(tmp_path: Path) -> None:
-    class Scarce(FileLayer):
-        is_short = False
-
-        def open_fd(self, path: str, flags: int) -> int:
-            if self.is_short and path.endswith("index"):
-                raise OSError(errno.EMFILE, "Too many open files", path)
-            return super().open_fd(path, flags)
-
     settings = config(index_interval_bytes=1)
     log = open_log(tmp_path, settings)
     for value in (b"0", b"1", b"2"):
         append(log, batch(value))
     log.close()
-    layer = Scarce()
+    layer = ScarceFileLayer()
     log = open_log(tmp_path, settings, clean=True, layer=layer)
     append(log, batch(b"3"))
-    layer.is_short = True
+    layer.endings = ("index",)
     assert refusal(log, batch(b"lost")).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.offline
-    layer.is_short = False
+    layer.endings = ()
     append(log, batch(b"4"))
     assert values(log) == [b"0", b"1", b"2", b"3", b"4"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,17 @@ from server.log.retention import (
     time_breached,
 )
 
-from .logs import NOW, append, batch, config, end_transaction, open_log, refusal, values
+from .logs import (
+    NOW,
+    ScarceFileLayer,
+    append,
+    batch,
+    config,
+    end_transaction,
+    open_log,
+    refusal,
+    values,
+)
 
 HOUR_MS = 3600 * 1000
 
@@ -146,25 +155,14 @@ def test_truncation_keeps_exactly_what_lies_below(tmp_path: Path, offset: int) -
     assert reopened.max_timestamp_offset() == log.max_timestamp_offset()
 
 
-class Scarce(FileLayer):
-    """Has no descriptors for files whose names have certain endings."""
-
-    endings: tuple[str, ...] = ()
-
-    def open_fd(self, path: str, flags: int) -> int:
-        if path.endswith(self.endings):
-            raise OSError(errno.EMFILE, "Too many open files", path)
-        return super().open_fd(path, flags)
-
-
-def with_aborted_transactions(tmp_path: Path) -> tuple[Log, Scarce]:
+def with_aborted_transactions(tmp_path: Path) -> tuple[Log, ScarceFileLayer]:
     """A log of two aborted transactions, opened without descriptors in use."""
     log = open_log(tmp_path)
     for sequence in range(2):
         append(log, batch(b"v", pid=5, sequence=sequence, transactional=True))
         end_transaction(log, 5, commit=False)
     log.close()
-    layer = Scarce()
+    layer = ScarceFileLayer()
     return open_log(tmp_path, clean=True, recovery_point=4, layer=layer), layer
 
 

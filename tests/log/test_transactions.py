@@ -13,7 +13,17 @@ from server.log.file_layer import FileLayer
 from server.log.index.transaction_index import AbortedTransaction, parse
 from server.log.log import AppendInfo, AppendOrigin, Log
 
-from .logs import NOW, append, batch, config, end_transaction, marker, open_log, refusal
+from .logs import (
+    NOW,
+    ScarceFileLayer,
+    append,
+    batch,
+    config,
+    end_transaction,
+    marker,
+    open_log,
+    refusal,
+)
 
 
 def begin(log: Log, pid: int, sequence: int = 0) -> int:
@@ -65,24 +75,13 @@ def test_lack_of_descriptors_hides_no_aborted_transaction(tmp_path: Path) -> Non
     assert open_log(tmp_path, clean=True).aborted_transactions(0, 2) == [(5, 0)]
 
 
-class ScarceForIndexes(FileLayer):
-    """Has no descriptors for transaction indexes while `is_short`."""
-
-    is_short = False
-
-    def open_fd(self, path: str, flags: int) -> int:
-        if self.is_short and path.endswith(".txnindex"):
-            raise OSError(errno.EMFILE, "Too many open files", path)
-        return super().open_fd(path, flags)
-
-
 @pytest.mark.parametrize("end", ["roll", "flush", "close"])
 def test_transaction_aborted_without_descriptors_is_written_down_later(
     tmp_path: Path, end: str
 ) -> None:
-    layer = ScarceForIndexes()
+    layer = ScarceFileLayer()
     log = open_log(tmp_path, layer=layer)
-    layer.is_short = True
+    layer.endings = (".txnindex",)
     for sequence in range(2):
         begin(log, 5, sequence)
         end_transaction(log, 5, commit=False)
@@ -97,7 +96,7 @@ def test_transaction_aborted_without_descriptors_is_written_down_later(
         ends[end]()
     assert log.recovery_point == 0
     assert len(log.segments) == 1
-    layer.is_short = False
+    layer.endings = ()
     ends[end]()
     assert len(parse(Path(log.segments[0].transaction_index.path).read_bytes())) == 2
     if end != "close":
@@ -111,15 +110,15 @@ def test_transaction_aborted_before_the_index_can_be_read_follows_those_before_i
     begin(log, 5)
     end_transaction(log, 5, commit=False)
     log.close()
-    layer = ScarceForIndexes()
+    layer = ScarceFileLayer()
     log = open_log(tmp_path, clean=True, recovery_point=2, layer=layer)
     log.active_segment._transaction_index = None  # as in a segment that was sealed
-    layer.is_short = True
+    layer.endings = (".txnindex",)
     begin(log, 5, 1)
     end_transaction(log, 5, commit=False)
     with pytest.raises(OSError):
         log.aborted_transactions(2, 4)
-    layer.is_short = False
+    layer.endings = ()
     assert log.aborted_transactions(0, 4) == [(5, 0), (5, 2)]
     log.close()
     assert open_log(tmp_path, clean=True).aborted_transactions(0, 4) == [(5, 0), (5, 2)]

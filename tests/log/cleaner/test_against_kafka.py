@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import time
 from pathlib import Path
@@ -15,15 +14,15 @@ from kwire.records.batch import BatchBuilder, iter_batches
 from kwire.records.record import Record
 from server.log.file_layer import FileLayer
 from server.log.index.transaction_index import parse
-from server.log.log import AppendInfo, Log
 from server.log.log_manager import LogManager
 from server.metadata.topic_partition import TopicPartition
 from tests.support.kafka import Kafka39Broker, KafkaProcess
 from tests.support.kafka_tools import ToolServers
 
-from ..logs import config, end_transaction
+from ..logs import config
 from ..test_kafka_interchange import open_directory
 from .cleaning import clean
+from .writing import Writer
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -75,62 +74,19 @@ def stored(directory: Path) -> dict[str, list[object]]:
     return found
 
 
-class Writer:
-    """Appends of all kinds, determined by a seed."""
+class SmallRecords(Writer):
+    """Writes records with 60 keys, some without values."""
 
-    def __init__(self, log: Log, seed: int) -> None:
-        self.log = log
-        self.chooser = random.Random(seed)
-        self.now = int(time.time() * 1000)
-        self.epoch = log.leader_epoch_cache.latest
-        self.sequences: dict[int, int] = {
-            entry.producer_id: entry.last_sequence + 1 for entry in log.active_producers()
-        }
-
-    def batch(self, pid: int = -1, *, transactional: bool = False) -> None:
-        """One batch of some records under a few keys."""
+    def add_records(self, builder: BatchBuilder, *, transactional: bool) -> int:
+        """Add up to five records."""
         chooser = self.chooser
-        sequence = self.sequences.get(pid, 0) if pid >= 0 else -1
-        builder = BatchBuilder(
-            2,
-            chooser.choice([0, 0, 0, 1, 2, 3, 4]),
-            producer_id=pid,
-            producer_epoch=0 if pid >= 0 else -1,
-            base_sequence=sequence,
-            is_transactional=transactional,
-        )
         count = chooser.randrange(1, 6)
         for _ in range(count):
             key = b"%d" % chooser.randrange(60)
             value = None if chooser.random() < 0.15 else b"value " * chooser.randrange(1, 9)
             headers = [("h", b"1")] if chooser.random() < 0.1 else []
-            builder.append(self.now + chooser.randrange(-500, 0), key, value, headers)
-        if pid >= 0:
-            self.sequences[pid] = sequence + count
-        info = self.log.append_as_leader(
-            memoryview(bytearray(builder.build())), self.epoch, self.now
-        )
-        assert isinstance(info, AppendInfo), info
-        self.log.high_watermark = self.log.log_end_offset
-
-    def run(self, count: int) -> None:
-        """Plain, idempotent and transactional batches in turn."""
-        chooser = self.chooser
-        for number in range(count):
-            kind = chooser.random()
-            if kind < 0.7:
-                self.batch()
-            elif kind < 0.85:
-                self.batch(chooser.choice([101, 102, 103]))
-            else:
-                pid = 200 + number % 4
-                for _ in range(chooser.randrange(1, 4)):
-                    self.batch(pid, transactional=True)
-                    self.batch()
-                end_transaction(self.log, pid, commit=chooser.random() < 0.5, epoch=self.epoch)
-        self.log.roll(self.now)
-        self.log.flush(self.now)
-        self.batch()
+            builder.append(self.now_ms + chooser.randrange(-500, 0), key, value, headers)
+        return count
 
 
 def wait_until_cleaned(directory: Path, offset: int) -> None:
@@ -181,7 +137,7 @@ def test_same_batches_stay_as_with_apache_kafka(tmp_path: Path) -> None:
             manager = open_directory(broker.log_dir, SETTINGS)
             log = next(log for log in manager.logs() if log.tp.topic == TOPIC)
             log.high_watermark = log.log_end_offset
-            Writer(log, round_).run(150)
+            SmallRecords(log, round_, int(time.time() * 1000)).run(150)
             target = log.active_segment.base_offset
             partition = Path(log.dir)
             manager.shutdown(int(time.time() * 1000))
@@ -212,11 +168,10 @@ def test_kafka_dump_log_has_no_complaint_about_compacted_segments(
     manager = LogManager([str(tmp_path)], FileLayer())
     manager.load(lambda topic: SETTINGS, 0)
     log = manager.create(TopicPartition(TOPIC, 0), None, SETTINGS, int(time.time() * 1000))
-    writer = Writer(log, 7)
-    writer.epoch = 0
+    writer = SmallRecords(log, 7, int(time.time() * 1000))
     writer.run(200)
-    assert clean(log, now_ms=writer.now) == 1
-    manager.shutdown(writer.now)
+    assert clean(log, now_ms=writer.now_ms) == 1
+    manager.shutdown(writer.now_ms)
     tools = tool_servers("3.9.2")
     files = [
         str(path)

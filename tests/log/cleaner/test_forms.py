@@ -14,8 +14,9 @@ from server.log.cleaner.plan import CleanerSettings
 from server.log.log import AppendInfo, Log
 from tests.support.forms import form
 
-from ..logs import NOW, append, config, end_transaction, open_log, read_batches
+from ..logs import NOW, config, open_log, read_batches
 from .cleaning import clean, cleaner_of
+from .writing import Writer
 
 HOUR_MS = 3_600_000
 SEEDS = 200 if os.environ.get("KWIRE_LONG") else 8
@@ -29,18 +30,15 @@ COMPACTED = config(
 )
 
 
-class Writer:
-    """Appends batches of all kinds, determined by a seed."""
+class AllRecords(Writer):
+    """Writes null keys and values, gaps in offsets, and all message formats, too."""
 
-    def __init__(self, log: Log, seed: int) -> None:
-        self.log = log
-        self.chooser = random.Random(seed)
-        self.sequences = {
-            entry.producer_id: entry.last_sequence + 1 for entry in log.active_producers()
-        }
+    def add_records(self, builder: BatchBuilder, *, transactional: bool) -> int:
+        """Add up to eight records."""
+        return self.add(builder, b"in a transaction" if transactional else b"key")
 
-    def add_records(self, builder: BatchBuilder, prefix: bytes, *, gaps: bool = False) -> int:
-        """Add some records with few keys, some of them null, some values too."""
+    def add(self, builder: BatchBuilder, prefix: bytes, *, gaps: bool = False) -> int:
+        """Add up to eight records whose keys begin with `prefix`."""
         chooser = self.chooser
         count = chooser.randrange(1, 9)
         for _ in range(count):
@@ -51,21 +49,7 @@ class Writer:
             builder.append(NOW + chooser.randrange(-500, 500), key, value, headers, offset=offset)
         return count
 
-    def lead(self, prefix: bytes, pid: int = -1, *, transactional: bool = False) -> None:
-        """Append a batch as a leader."""
-        sequence = self.sequences.get(pid, 0) if pid >= 0 else -1
-        builder = BatchBuilder(
-            2,
-            self.chooser.choice((0, 0, 0, 1, 2, 3, 4)),
-            producer_id=pid,
-            producer_epoch=0 if pid >= 0 else -1,
-            base_sequence=sequence,
-            is_transactional=transactional,
-        )
-        self.sequences[pid] = sequence + self.add_records(builder, prefix)
-        append(self.log, memoryview(bytearray(builder.build())))
-
-    def follow(self) -> None:
+    def append_other(self) -> None:
         """Append a batch with gaps in its offsets, or messages of magic 0 or 1, as a follower does."""
         chooser = self.chooser
         magic = chooser.choice((0, 1, 2, 2, 2))
@@ -76,31 +60,10 @@ class Writer:
             base_offset=self.log.log_end_offset,
             log_append_time=NOW + 7,
         )
-        self.add_records(builder, b"key" if magic == 2 else b"old", gaps=magic == 2)
+        self.add(builder, b"key" if magic == 2 else b"old", gaps=magic == 2)
         info = self.log.append_as_follower(memoryview(bytearray(builder.build())), NOW)
         assert isinstance(info, AppendInfo), info
         self.log.high_watermark = self.log.log_end_offset
-
-    def run(self, count: int) -> None:
-        """Append batches of all kinds, and seal the segment."""
-        chooser = self.chooser
-        for number in range(count):
-            kind = chooser.random()
-            if kind < 0.5:
-                self.lead(b"key")
-            elif kind < 0.7:
-                self.follow()
-            elif kind < 0.85:
-                self.lead(b"key", chooser.choice((101, 102)))
-            else:
-                pid = 200 + number % 3
-                for _ in range(chooser.randrange(1, 4)):
-                    self.lead(b"in a transaction", pid, transactional=True)
-                    self.lead(b"key")
-                end_transaction(self.log, pid, commit=chooser.random() < 0.5)
-        self.log.roll(NOW)
-        self.log.flush(NOW)
-        self.lead(b"key")
 
 
 def last_of(log: Log) -> dict[bytes, int]:
@@ -133,7 +96,7 @@ def compact(folder: Path, seed: int) -> list[dict[str, bytes]]:
     found = []
     for step in range(3):
         log.update_config(WRITTEN)
-        Writer(log, seed * 10 + step).run(40)
+        AllRecords(log, seed * 10 + step, NOW).run(40)
         log.update_config(COMPACTED)
         before = last_of(log)
         assert clean(log, cleaner, now_ms=NOW + step * 2 * HOUR_MS) > 0
