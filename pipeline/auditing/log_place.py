@@ -113,11 +113,11 @@ class LogPlace:
             if end < facts.range.end:
                 # Offsets beyond this are not compared: an open transaction, or not known to be committed.
                 again = [
-                    scan_segment(scan.path, start, end) if scan.next_offset > end else scan
+                    _scan_task((scan.path, start, end)) if scan.next_offset > end else scan
                     for scan in own
                 ]
                 open_ = facts.open
-                facts = put_together(again, start, end)
+                facts = put_together(filter(None, again), start, end)
                 facts.open = open_
             self.facts[where] = facts
             self.ranges[where] = facts.range
@@ -254,6 +254,7 @@ def _damage_text(damage: Damage) -> str:
     name = Path(damage.path).name
     what = {
         "crc": "a batch's checksum is wrong",
+        "records": "a batch's records cannot be read",
         "header": "no batch can be recognized",
         "cut": "a segment ends within a batch",
         "order": "offsets go back",

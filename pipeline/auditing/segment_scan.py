@@ -7,15 +7,15 @@ is unknown; a truncated one ends it too.
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kwire.errors import CorruptRecord
-from kwire.records.batch import BatchHeader, RecordBatch, batch_size, read_header
+from kwire.errors import CorruptRecord, RecordError
+from kwire.records.batch import BatchHeader, RecordBatch
 from kwire.records.control import ControlType, control_type
 from kwire.records.record import MAX_INT64
+from kwire.server.log.stored_batches import stored_batches
 
 from .facts import Range, Span
 
@@ -28,9 +28,9 @@ REMEMBERED = 5
 class Damage(NamedTuple):
     """Bytes of a segment that differ from the appended ones.
 
-    Shape: `offset` is the base offset in the damaged batch's own header; `kind` is `crc`, `header` (the scan ended
-    there), `cut` (the file ends within a batch), `order` (offsets go back) or `sequence` (the producer's sequence
-    occurs twice).
+    Shape: `offset` is the base offset in the damaged batch's own header; `kind` is `crc`, `records` (they cannot be
+    read), `header` (the scan ended there), `cut` (the file ends within a batch), `order` (offsets go back) or `sequence`
+    (the producer's sequence occurs twice).
     """
 
     kind: str
@@ -93,15 +93,7 @@ def scan_segment(path: str, start: int = 0, end: int = MAX_INT64) -> SegmentScan
     """
     file = Path(path)
     scan = SegmentScan(path, int(file.name.partition(".")[0]), file.stat().st_size)
-    if scan.size == 0:
-        return scan
-    with file.open("rb") as opened:
-        try:
-            data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # the file has become empty since, by retention
-            return scan
-    with data, memoryview(data) as view:
-        _Walk(scan, Range(start, end)).run(view)
+    _Walk(scan, Range(start, end)).run(file)
     return scan
 
 
@@ -114,63 +106,62 @@ class _Walk:
         self._open: dict[int, list[int]] = {}  # producer id -> first offset, records, time
         self._sequences: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
-    def run(self, view: memoryview) -> None:
+    def run(self, file: Path) -> None:
         scan = self.scan
-        position = 0
-        while position < len(view):
-            try:
-                size = batch_size(view, position)
-                header = None if size is None else read_header(view, position)
-            except CorruptRecord as error:
-                rest = len(view) - position
-                scan.damage("header", position, scan.next_offset, f"{error}; {rest} bytes unread")
-                break
-            if header is None or size is None:
-                rest = len(view) - position
+        after = 0
+        try:
+            for position, batch in stored_batches(file):
+                self._batch(batch, position)
+                after = position + batch.header.size
+        except CorruptRecord as error:
+            rest = scan.size - after
+            scan.damage("header", after, scan.next_offset, f"{error}; {rest} bytes unread")
+        else:
+            if after < scan.size:
+                # What a broker has truncated meanwhile is no part of the log.
+                scan.size = min(scan.size, max(file.stat().st_size, after))
+            if (rest := scan.size - after) > 0:
                 text = f"the file ends within a batch, after {rest} bytes of it"
-                scan.damage("cut", position, scan.next_offset, text)
-                break
-            self._batch(view, position, header)
-            position += size
+                scan.damage("cut", after, scan.next_offset, text)
         for producer_id, (first, records, timestamp) in self._open.items():
             scan.steps.append(TransactionStep(producer_id, None, -1, first, records, timestamp))
 
-    def _batch(self, view: memoryview, position: int, header: BatchHeader) -> None:
-        scan = self.scan
-        with memoryview(view[position : position + header.size]) as own:
-            batch = RecordBatch(own)
-            first, count = _extent(batch)
-            span = Range(first, header.next_offset)
-            try:
-                batch.verify_crc()
-            except CorruptRecord as error:
-                scan.damage("crc", position, first, str(error))
-                # The checksum does not cover the offsets; they count if they follow the ones before.
-                if span.start >= scan.next_offset and not span.is_empty:
-                    self._advance(span)
-                    scan.damaged_offsets += span.common(self.counted).size
-                batch.view.release()
-                return
-            scan.batches += 1
-            bucket = max(header.size - 1, 1).bit_length()
-            scan.batch_bytes[bucket] = scan.batch_bytes.get(bucket, 0) + 1
-            scan.max_timestamp = max(scan.max_timestamp, header.max_timestamp)
-            if scan.next_offset >= 0 and first < scan.next_offset:
-                last = scan.next_offset - 1
-                scan.damage("order", position, first, f"begins at offset {first} after {last}")
-            self._advance(span)
-            within = span.common(self.counted)
+    def _batch(self, batch: RecordBatch, position: int) -> None:
+        scan, header = self.scan, batch.header
+        first, count = _extent(batch)
+        span = Range(first, header.next_offset)
+        try:
+            batch.verify_crc()
+        except CorruptRecord as error:
+            scan.damage("crc", position, first, str(error))
+            # The checksum does not cover the offsets; they count if they follow the ones before.
+            if span.start >= scan.next_offset and not span.is_empty:
+                self._advance(span)
+                scan.damaged_offsets += span.common(self.counted).size
+            return
+        scan.batches += 1
+        bucket = max(header.size - 1, 1).bit_length()
+        scan.batch_bytes[bucket] = scan.batch_bytes.get(bucket, 0) + 1
+        scan.max_timestamp = max(scan.max_timestamp, header.max_timestamp)
+        if scan.next_offset >= 0 and first < scan.next_offset:
+            last = scan.next_offset - 1
+            scan.damage("order", position, first, f"begins at offset {first} after {last}")
+        self._advance(span)
+        within = span.common(self.counted)
+        try:
             if within != span and not within.is_empty and not header.is_control:
                 count = sum(within.start <= one.offset < within.end for one in batch.records())
             self._count(batch, position, within, 0 if within.is_empty else count)
-            batch.view.release()
+        except RecordError as error:
+            scan.damage("records", position, first, str(error))
+            scan.damaged_offsets += within.size
 
     def _count(self, batch: RecordBatch, position: int, within: Range, count: int) -> None:
         scan = self.scan
         header = batch.header
         if header.is_control:
-            scan.control_offsets += within.size
             self._marker(batch)
+            scan.control_offsets += within.size
             return
         scan.records += count
         scan.thinned += within.size - count

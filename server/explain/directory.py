@@ -6,20 +6,20 @@ file is changed.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from kwire.errors import CorruptRecord, RecordError
-from kwire.records.batch import RecordBatch, iter_batches
+from kwire.records.batch import RecordBatch
 
 from ..coordinator.transaction.state import TransactionMetadata
 from ..log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, CorruptCheckpoint, read_offsets
 from ..log.file_layer import FileLayer
 from ..log.log_directory import parse_directory_name
 from ..log.segment import offset_of
+from ..log.stored_batches import stored_batches
 from ..metadata.topic_partition import TopicPartition
 from .facts import (
     GroupFacts,
@@ -104,12 +104,7 @@ class LogFiles:
 
 def batches_of(path: Path) -> Iterator[RecordBatch]:
     """The batches of a segment."""
-    with path.open("rb") as file:
-        if path.stat().st_size:
-            # The batches are views; it is closed when the last of them is freed.
-            yield from iter_batches(
-                memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            )
+    return (batch for _, batch in stored_batches(path))
 
 
 class Walk(NamedTuple):

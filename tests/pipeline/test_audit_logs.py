@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from kwire.pipeline.auditing.compare import Pair, compare
 from kwire.pipeline.auditing.facts import Digest, Facts, Range, Span, Stretch, gather
 from kwire.pipeline.auditing.log_facts import LogFacts, put_together
 from kwire.pipeline.auditing.segment_scan import scan_segment
-from kwire.records.layout import BATCH_LENGTH_AT
+from kwire.records.batch import RecordBatch, rewrite_crc
+from kwire.records.layout import ATTRIBUTES_AT, BATCH_LENGTH_AT
 
 from ..golden.recorded import read_json, unpack_log_directory
 from .audit_logs import batch, flip, marker, write_segments
@@ -60,6 +62,37 @@ def test_impossible_length_ends_the_walk(tmp_path: Path) -> None:
     facts = facts_of(tmp_path / "t-0")
     assert [one.kind for one in facts.damages] == ["header"]
     assert facts.holes == [Span(5, 9)]
+
+
+def test_segment_truncated_during_the_scan_ends_where_it_does_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the file were mapped, this would be the end of the process."""
+    batches = [batch(first, 5, mark=bytes(300_000)) for first in range(0, 25, 5)]
+    file = write_segments(tmp_path, "t-0", {0: batches})
+    kept, verify = 2 * len(batches[0]), RecordBatch.verify_crc
+
+    def truncating(one: RecordBatch) -> None:
+        if one.header.base_offset == 5:
+            os.truncate(file, kept)
+        verify(one)
+
+    monkeypatch.setattr(RecordBatch, "verify_crc", truncating)
+    scan = scan_segment(str(file))
+    assert (scan.next_offset, scan.records, scan.size, scan.damage_count) == (10, 10, kept, {})
+
+
+def test_records_that_cannot_be_read_are_damage_of_their_batch_only(tmp_path: Path) -> None:
+    unknown = bytearray(batch(5, 5))
+    unknown[ATTRIBUTES_AT + 1] |= 7  # no codec has this number
+    rewrite_crc(unknown)
+    file = write_segments(tmp_path, "t-0", {0: [batch(0, 5), bytes(unknown), batch(10, 2)]})
+    # Only a limit within the batch makes its records count.
+    scan = scan_segment(str(file), 7)
+    assert [(one.kind, one.offset, one.text) for one in scan.damages] == [
+        ("records", 5, "codec 7 is not assigned")
+    ]
+    assert (scan.records, scan.damaged_offsets) == (2, 3)
 
 
 def test_cut_batch_is_damage_unless_it_is_the_last_of_the_log(tmp_path: Path) -> None:
