@@ -1,14 +1,21 @@
 """Long work in turns: in slices of a few milliseconds, with all other work between them.
 
 The broker has one event loop, so long work would delay every connection. Such work is written as a generator that
-yields (nothing) between its steps. All generators of the broker together get one slice in each turn of the loop, and
-share the slices in rotation: by owner first (a connection, the controller), so that an owner with fifty generators does
-not starve the single generator of another.
+yields (nothing) between its steps. All generators of the broker together get one slice in each turn of the loop.
 
-The longer a connection's work has run, the more memory it may hold (a decoded request, a response). So only two pieces
+Work belongs to the client that caused it. The owner of work is a connection, also for what its request sets off (a
+group's assignment, the states of a share group): `cause()` is the connection whose request is being served, and tasks,
+timers of coordinators and work that begins within other work inherit it. What the broker has to do in any case has an
+`Own` owner: timers, fencing, loading, the controller.
+
+The slices are shared in rotation, first between the broker's own work and that of clients, so that no amount of
+clients' work delays the broker's own; then between client addresses; then between the connections of an address. So an
+address with thousands of pieces of work for any number of connections and groups has the share of one.
+
+The longer a client's work has run, the more memory it may hold (a decoded request, a response). So only two pieces
 that have taken more than a few milliseconds are in the rotation at a time, for different client addresses. The others
-wait until one has ended, in rotation by address, so that a client with many connections delays only itself. When
-several pieces of an address wait, its further requests are not even decoded until it has its turn.
+wait until one has ended, in the same order. When several pieces of an address have begun, its further requests are not
+even decoded, and the work that its requests have set off does not start, until it is their turn.
 """
 
 from __future__ import annotations
@@ -16,8 +23,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Generic, TypeVar
+
+from .cause import CAUSE, client_of
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
@@ -36,24 +45,19 @@ SLICE_STEPS = 4_000
 AT_ONCE_STEPS = 64
 
 
-#: A connection's work is long after this much time, or this many steps.
+#: A client's work is long after this much time, or this many steps.
 LONG_US = 4_000
 LONG_STEPS = 8_000
-#: The number of pieces of connections' long work that share the slices, each for another client address.
+#: The number of pieces of clients' long work that share the slices, each for another client address.
 MOST_LONG = 2
-#: The maximum number of started pieces of work of one client address that wait because they are long.
+#: The maximum number of pieces of one client address that have begun, for those that can wait before they begin.
 MOST_BEGUN = 8
-
-
-def client_of(owner: object) -> object:
-    """The address of a connection; None if the owner is a part of the broker."""
-    return getattr(owner, "client_host", None)
 
 
 class _Work(Generic[T]):
     """A generator and its future; only a future for a coroutine that waits for its turn."""
 
-    __slots__ = ("future", "owner", "spent_steps", "spent_us", "steps")
+    __slots__ = ("client", "future", "owner", "spent_steps", "spent_us", "steps")
 
     def __init__(
         self,
@@ -64,30 +68,106 @@ class _Work(Generic[T]):
         self.steps = steps
         self.future = future
         self.owner = owner
+        #: The client that the work is for; None if it is for the broker itself.
+        self.client = client_of(owner)
         self.spent_us = 0
         self.spent_steps = 0
 
-    @property
-    def client(self) -> object:
-        """The address of the connection that the work is for; None if it is for the broker itself."""
-        return client_of(self.owner)
+
+class _Owners:
+    """Waiting work of one client or of the broker, in rotation by owner."""
+
+    __slots__ = ("number", "works")
+
+    def __init__(self) -> None:
+        self.works: dict[object, deque[_Work[Any]]] = {}
+        self.number = 0
+
+    def add(self, work: _Work[Any]) -> None:
+        self.works.setdefault(work.owner, deque()).append(work)
+        self.number += 1
+
+    def pop(self) -> _Work[Any]:
+        """The first work of the first owner, whose other work is now behind that of all others."""
+        owner = next(iter(self.works))
+        waiting = self.works.pop(owner)
+        work = waiting.popleft()
+        if waiting:
+            self.works[owner] = waiting
+        self.number -= 1
+        return work
+
+    def remove(self, work: _Work[Any]) -> bool:
+        """Remove a piece of work; False if it is not among them."""
+        waiting = self.works.get(work.owner)
+        if waiting is None or work not in waiting:
+            return False
+        waiting.remove(work)
+        if not waiting:
+            del self.works[work.owner]
+        self.number -= 1
+        return True
+
+
+class _Clients:
+    """Waiting work of clients, in rotation by client, and by owner for each client."""
+
+    __slots__ = ("owners",)
+
+    def __init__(self) -> None:
+        self.owners: dict[object, _Owners] = {}
+
+    def add(self, work: _Work[Any]) -> None:
+        owners = self.owners.get(work.client)
+        if owners is None:
+            owners = self.owners[work.client] = _Owners()
+        owners.add(work)
+
+    def pop(self, client: object = None) -> _Work[Any]:
+        """The next work, of the given client or else of the first; its client is now behind all others."""
+        if client is None:
+            client = next(iter(self.owners))
+        owners = self.owners.pop(client)
+        work = owners.pop()
+        if owners.number:
+            self.owners[client] = owners
+        return work
+
+    def remove(self, work: _Work[Any]) -> bool:
+        """Remove a piece of work; False if it is not among them."""
+        owners = self.owners.get(work.client)
+        if owners is None or not owners.remove(work):
+            return False
+        if not owners.number:
+            del self.owners[work.client]
+        return True
+
+    def number(self, client: object) -> int:
+        """The number of pieces of a client."""
+        owners = self.owners.get(client)
+        return 0 if owners is None else owners.number
+
+    def waits(self, owner: object, client: object) -> bool:
+        """Whether work of an owner waits."""
+        owners = self.owners.get(client)
+        return owners is not None and owner in owners.works
+
+    def all(self) -> list[_Work[Any]]:
+        return [
+            work
+            for owners in self.owners.values()
+            for work in chain.from_iterable(owners.works.values())
+        ]
 
 
 class _LongWork:
-    """The long work of connections: pieces in the rotation, and waiting pieces by client, in the order of the clients'
-    turns.
-    """
+    """The long work of clients: the pieces in the rotation, and those that wait."""
 
     __slots__ = ("parked", "running")
 
     def __init__(self) -> None:
         self.running: set[_Work[Any]] = set()
-        self.parked: dict[object, deque[_Work[Any]]] = {}
-
-    @property
-    def waiting(self) -> int:
-        """The number of waiting pieces."""
-        return sum(map(len, self.parked.values()))
+        self.parked = _Clients()
 
     def enter(self, work: _Work[Any]) -> bool:
         """Whether the work is in the rotation, or there is room for it; if not, it waits."""
@@ -100,48 +180,29 @@ class _LongWork:
         return True
 
     def park(self, work: _Work[Any]) -> None:
-        """Let the work wait behind the other work of its client."""
-        self.parked.setdefault(work.client, deque()).append(work)
+        """Let the work wait behind the other work of its owner."""
+        self.parked.add(work)
 
         def gone(_: asyncio.Future[Any]) -> None:  # the result is no longer needed
-            if self.give_up(work):
+            if self.parked.remove(work):
                 assert work.steps is not None
                 work.steps.close()
 
         work.future.add_done_callback(gone)
 
-    def many_wait(self, client: object) -> bool:
-        """Whether so much work of a client waits that no more should be started."""
-        return len(self.parked.get(client, ())) >= MOST_BEGUN
-
     def _runs(self, client: object) -> bool:
         return any(work.client == client for work in self.running)
 
-    def leave(self, work: _Work[Any]) -> _Work[Any] | None:
-        """Remove work that has ended; return the work that takes its place, if any."""
-        if work not in self.running:
+    def next(self) -> _Work[Any] | None:
+        """Move the next piece that waits to the rotation, if there is room, and return it."""
+        if len(self.running) >= MOST_LONG:
             return None
-        self.running.discard(work)
-        client = next((client for client in self.parked if not self._runs(client)), None)
+        client = next((client for client in self.parked.owners if not self._runs(client)), None)
         if client is None:
             return None
-        works = self.parked[client]
-        following = works.popleft()
-        del self.parked[client]
-        if works:
-            self.parked[client] = works  # behind all others
+        following = self.parked.pop(client)
         self.running.add(following)
         return following
-
-    def give_up(self, work: _Work[Any]) -> bool:
-        """Remove a piece of work from the waiting ones; False if it is not among them."""
-        works = self.parked.get(work.client)
-        if works is None or work not in works:
-            return False
-        works.remove(work)
-        if not works:
-            del self.parked[work.client]
-        return True
 
 
 class Turns:
@@ -149,7 +210,8 @@ class Turns:
 
     Shape: `now_us` is a monotonic clock; `cpu_us` is this thread's CPU time, which determines whether work is long,
     since short work may take long by the clock on a busy machine. Work ends with the generator's return value as the
-    result of its future, or with its exception. A cancelled future closes the generator. Owners are compared with `==`.
+    result of its future, or with its exception. A cancelled future closes the generator. Owners are compared with `==`;
+    work without an owner has that of what runs at the moment (`cause()`), which is the broker itself if no client is.
     """
 
     def __init__(
@@ -164,7 +226,9 @@ class Turns:
         self._cpu_us = cpu_us or now_us
         self._slice_us = slice_us
         self._slice_steps = slice_steps
-        self._waiting: dict[object, deque[_Work[Any]]] = {}  # by owner, in the order of their turns
+        self._own = _Owners()
+        self._clients = _Clients()
+        self._own_is_next = True
         self._long = _LongWork()
         self._scheduled = False
         self._slice_end_us = self._slice_end_cpu_us = 0
@@ -190,13 +254,21 @@ class Turns:
         """Start a generator: return its result if it ends immediately, else the future.
 
         Shape: work that ends immediately needs no running loop. Work that `can_wait` holds little before it starts, and
-        does not start while much other work of its client waits. Errors: those of the generator until then.
+        does not start while much other work of its client has begun. Errors: those of the generator until then.
         """
-        if can_wait and self._long.many_wait(client_of(owner)):
-            parked = _Work(steps, asyncio.get_running_loop().create_future(), owner)
-            self._long.park(parked)
-            return parked.future
-        if owner not in self._waiting:  # otherwise it comes after the owner's earlier work
+        if owner is None:
+            owner = CAUSE.get()
+        client = client_of(owner)
+        if client is None:
+            waits = owner in self._own.works
+        else:
+            if can_wait and self._has_begun_much(client):
+                parked = _Work(steps, asyncio.get_running_loop().create_future(), owner)
+                self._long.park(parked)
+                return parked.future
+            waits = self._clients.waits(owner, client)
+        if not waits:  # otherwise it comes after the owner's earlier work
+            before = CAUSE.set(None if client is None else owner)
             try:
                 self._advance(steps, self._now_us() + AT_ONCE_US, AT_ONCE_STEPS)
                 self._begin()
@@ -204,9 +276,15 @@ class Turns:
             except StopIteration as end:
                 value: T = end.value
                 return value
+            finally:
+                CAUSE.reset(before)
         work = _Work(steps, asyncio.get_running_loop().create_future(), owner)
         self._enter(work)
         return work.future
+
+    def _has_begun_much(self, client: object) -> bool:
+        number = self._clients.number(client) + self._long.parked.number(client)
+        return number >= MOST_BEGUN
 
     def has_time(self, more_us: int = 0) -> bool:
         """Whether the slice of this turn of the loop has time left, for brief work that is not a generator.
@@ -232,6 +310,8 @@ class Turns:
             return
         if self._closed:
             return
+        if owner is None:
+            owner = CAUSE.get()
         work = _Work[None](None, asyncio.get_running_loop().create_future(), owner)
         self._enter(work)
         await work.future
@@ -240,25 +320,31 @@ class Turns:
     @property
     def waiting(self) -> int:
         """The number of pieces of work that wait for their turn."""
-        return sum(map(len, self._waiting.values())) + self._long.waiting
+        return self._own.number + sum(
+            owners.number
+            for owners in chain(self._clients.owners.values(), self._long.parked.owners.values())
+        )
 
     def close(self) -> None:
         """Cancel all generators, including future ones; coroutines no longer wait."""
         self._closed = True
-        given_up = [*self._waiting.values(), *self._long.parked.values()]
-        self._waiting, self._long = {}, _LongWork()
-        for works in given_up:
-            for work in works:
-                self._give_up(work)
+        given_up = [
+            *chain.from_iterable(self._own.works.values()),
+            *self._clients.all(),
+            *self._long.parked.all(),
+        ]
+        self._own, self._clients, self._long = _Owners(), _Clients(), _LongWork()
+        for work in given_up:
+            self._give_up(work)
 
     def _enter(self, work: _Work[Any]) -> None:
         if self._closed:
             self._give_up(work)
             return
-        works = self._waiting.get(work.owner)
-        if works is None:
-            works = self._waiting[work.owner] = deque()
-        works.append(work)
+        if work.client is None:
+            self._own.add(work)
+        else:
+            self._clients.add(work)
         self._schedule()
 
     def _give_up(self, work: _Work[Any]) -> None:
@@ -285,37 +371,45 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """One turn of the loop: a slice for waiting work, if there is any."""
+        """One turn of the loop: a slice for waiting work, if there is any.
+
+        Shape: if both the broker and clients have work, each gets half of the slice; a coroutine gets a slice of its
+        own, and the others the next.
+        """
         self._scheduled = False
-        waiting = self._waiting
-        if not waiting:
+        if not (self._own.number or self._clients.owners):
             return
         self._new_slice()
-        while waiting:
-            owner, works = next(iter(waiting.items()))
-            work = works.popleft()
-            del waiting[owner]
-            if works:
-                waiting[owner] = works  # behind all others
+        while self._own.number or self._clients.owners:
+            is_own = bool(self._own.number) and (self._own_is_next or not self._clients.owners)
+            work = self._own.pop() if is_own else self._clients.pop()
+            self._own_is_next = not is_own
             if work.steps is None:
                 if not work.future.done():
                     work.future.set_result(None)  # it continues after this, in its own slice
+                self._ended(work)
                 break
-            self._continue(work)
+            self._continue(work, bool(self._clients.owners if is_own else self._own.number))
             if self._steps_left <= 0 or self._now_us() >= self._slice_end_us:
                 break
         self._schedule()
 
-    def _continue(self, work: _Work[Any]) -> None:
+    def _continue(self, work: _Work[Any], shares: bool) -> None:
+        """Advance a generator, by half a slice at most if it `shares` the slice."""
         steps, future = work.steps, work.future
         assert steps is not None
         if future.done():  # cancelled
             steps.close()
             self._ended(work)
             return
+        end_us, most_steps = self._slice_end_us, self._steps_left
+        if shares:
+            end_us = min(end_us, self._now_us() + self._slice_us // 2)
+            most_steps = min(most_steps, self._slice_steps // 2)
         began_us, steps_left = self._cpu_us(), self._steps_left
+        before = CAUSE.set(None if work.client is None else work.owner)
         try:
-            self._advance(steps, self._slice_end_us, self._steps_left)
+            self._advance(steps, end_us, most_steps)
         except StopIteration as end:
             if not future.done():
                 future.set_result(end.value)
@@ -328,6 +422,8 @@ class Turns:
             work.spent_us += self._cpu_us() - began_us
             work.spent_steps += steps_left - self._steps_left
             self._go_on(work)
+        finally:
+            CAUSE.reset(before)
 
     # -- long work
 
@@ -338,9 +434,11 @@ class Turns:
             self._enter(work)
 
     def _ended(self, work: _Work[Any]) -> None:
-        following = self._long.leave(work)
-        if following is not None:
-            self._enter(following)
+        """Let work that waits take the place of work that has left the rotation."""
+        if work.client is not None:
+            self._long.running.discard(work)
+            while (following := self._long.next()) is not None:
+                self._enter(following)
 
     def _advance(self, steps: Generator[None, None, Any], end_us: int, most_steps: int) -> None:
         """Step a generator until its time is used up. Errors: StopIteration when it ends, and the generator's own

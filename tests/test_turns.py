@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import pytest
 
-from server.turns import AT_ONCE_STEPS, LONG_STEPS, MOST_BEGUN, MOST_LONG, Turns
+from server.cause import Own, cause, caused_by
+from server.turns import (
+    AT_ONCE_STEPS,
+    LONG_STEPS,
+    MOST_BEGUN,
+    MOST_LONG,
+    Turns,
+)
 
 
 def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -286,7 +293,7 @@ async def test_short_work_and_the_brokers_own_do_not_wait_for_long_work() -> Non
         turns.run(noted(progress, str(number), 20 * LONG_STEPS), Peer("ab"[number % 2], number))
     for _ in range(200):
         await asyncio.sleep(0)
-    own = turns.run(count(3 * LONG_STEPS), "the controller")
+    own = turns.run(count(3 * LONG_STEPS), Own("controller"))
     short = turns.run(count(LONG_STEPS // 2), Peer("a", 99))
     before = progress.total()
     while not (own.done() and short.done()):
@@ -337,18 +344,18 @@ async def test_work_that_can_wait_is_not_begun_while_much_of_its_client_waits() 
         begin(f"first-{number}", "a")
     for _ in range(6 * (MOST_BEGUN + 1)):
         await asyncio.sleep(0)
-    assert len(progress) == MOST_BEGUN + 1
+    assert len(progress) == MOST_BEGUN
     for number in range(20):
         begin(f"more-{number}", "a")
     given_up = begin("given up", "a")
     assert isinstance(given_up, asyncio.Future)
     given_up.cancel()
     other = begin("other", "b", 20)
-    assert len(progress) == MOST_BEGUN + 2 and other is None  # another client's is begun, and done
+    assert len(progress) == MOST_BEGUN + 1 and other is None  # another client's is begun, and done
     while turns.waiting:
         await asyncio.sleep(0)
         unfinished = sum(n < all_steps for n in progress.values()) - 1
-        assert unfinished <= MOST_BEGUN + 2
+        assert unfinished <= MOST_BEGUN + 1
     assert len(progress) == MOST_BEGUN + 22 and "given up" not in progress
 
 
@@ -364,3 +371,104 @@ async def test_only_cpu_time_uses_up_the_time_for_brief_work() -> None:
     assert turns.has_time(1)
     await asyncio.sleep(0)
     assert turns.has_time(), "the next turn has a slice of its own"
+
+
+@on_loop
+async def test_the_brokers_own_work_has_half_of_each_slice_beside_any_number_of_clients() -> None:
+    turns = Turns(still, slice_steps=2_000)
+    progress = Counter[str]()
+    for number in range(2_000):
+        turns.run(noted(progress, "clients", 10 * LONG_STEPS), Peer(str(number)))
+    own = turns.run(count(4 * LONG_STEPS), Own("timers"))
+    assert await turns_until(own) <= 4 * LONG_STEPS / 1_000 + 2
+    before = progress["clients"]
+    endless = turns.run(count(1_000 * LONG_STEPS), Own("timers"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert progress["clients"] - before >= 99 * 1_000 and not endless.done()
+    turns.close()
+
+
+@on_loop
+async def test_the_connections_of_one_address_share_its_turn() -> None:
+    turns = Turns(still, slice_steps=1_000)
+    progress = Counter[str]()
+    for number in range(2_000):
+        turns.run(noted(progress, "many", LONG_STEPS // 2), Peer("a", number))
+    before = progress["many"]
+    one = turns.run(noted(progress, "one", LONG_STEPS // 2), Peer("b"))
+    await turns_until(one)
+    assert progress["many"] - before <= LONG_STEPS
+    turns.close()
+
+
+@on_loop
+async def test_work_belongs_to_the_connection_whose_work_set_it_off() -> None:
+    turns = Turns(still, slice_steps=1_000)
+    attacker = Peer("a")
+    seen: list[object] = []
+    progress = Counter[str]()
+
+    def effect(number: int) -> Generator[None, None, None]:
+        seen.append(cause())
+        yield from noted(progress, str(number), 2 * LONG_STEPS)
+        seen.append(cause())
+
+    def request() -> Generator[None, None, None]:
+        for number in range(100):
+            yield
+            turns.start(effect(number), can_wait=True)
+
+    async def coroutine() -> object:
+        await turns.pause()
+        return cause()
+
+    await turns.run(request(), attacker)
+    with caused_by(attacker):
+        task = asyncio.create_task(coroutine())
+    assert cause() is None
+    other = turns.run(noted(progress, "other", LONG_STEPS // 2), Peer("b"))
+    await turns_until(other)
+    assert sum(progress.values()) - progress["other"] <= 2 * LONG_STEPS
+    while turns.waiting:
+        await asyncio.sleep(0)
+        unfinished = sum(n < 2 * LONG_STEPS for n in progress.values()) - 1
+        assert unfinished <= MOST_BEGUN + 1
+    assert set(seen) == {attacker} and len(seen) == 200
+    assert await task is attacker
+
+
+@on_loop
+async def test_what_the_brokers_own_work_sets_off_is_its_own() -> None:
+    turns = Turns(still)
+    seen: list[object] = []
+
+    def effect() -> Generator[None, None, None]:
+        seen.append(cause())
+        yield
+
+    def own() -> Generator[None, None, None]:
+        yield
+        turns.start(effect())
+
+    with caused_by(Peer("a")):
+        turns.start(own(), Own("timers"))
+        turns.start(effect())
+    assert seen == [None, Peer("a")]
+
+
+@on_loop
+async def test_work_that_waits_to_begin_begins_after_coroutines_of_its_client() -> None:
+    turns = Turns(still, slice_steps=1)
+
+    async def coroutine(number: int) -> None:
+        for _ in range(5):
+            await turns.pause(Peer("a", number))
+
+    tasks = [asyncio.create_task(coroutine(number)) for number in range(2 * MOST_BEGUN)]
+    while turns.waiting < MOST_BEGUN:
+        await asyncio.sleep(0)
+    last = turns.start(count(3), Peer("a", -1), can_wait=True)
+    assert isinstance(last, asyncio.Future)
+    await asyncio.gather(*tasks)
+    assert await asyncio.wait_for(last, 5) == 3

@@ -19,6 +19,7 @@ from kwire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRespo
 from kwire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from kwire.messages.update_metadata import UpdateMetadataRequest
 
+from ..cause import Own
 from ..coordination.cluster import Cluster
 from ..coordination.controller_writes import ControllerWrites
 from ..coordination.paths import LeaderAndIsr
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 #: The maximum number of writes to the store in flight. Apache Kafka has ten (zookeeper.max.in.flight.requests).
 WRITES_IN_FLIGHT = 32
+
+#: The owner of the controller's work: its queue is shared by all, so that no client may hold it up.
+CONTROLLER = Own("controller")
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +136,7 @@ class ActiveController:
 
     async def pause(self) -> None:
         """Let other requests run if the controller has used up its share of this turn of the loop."""
-        await self.services.turns.pause("controller")
+        await self.services.turns.pause(CONTROLLER)
 
     def close(self) -> None:
         """Send nothing more."""
@@ -154,7 +158,7 @@ class ActiveController:
         the meantime, from the previous image.
         """
         made = await self.services.turns.run(
-            messages_for(self.sender, self.image, after, self.context, extra), "controller"
+            messages_for(self.sender, self.image, after, self.context, extra), CONTROLLER
         )
         own = made.pop(self.services.broker_id, [])
         try:

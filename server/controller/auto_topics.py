@@ -88,7 +88,7 @@ class AutoTopics:
         taken = TakenNames(self._publisher.image.topics)
         room = MAX_PARTITIONS_PER_REQUEST
         for name in names:
-            await self._turns.pause("topics")
+            await self._turns.pause()
             if room <= 0:
                 errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
                 continue
@@ -110,7 +110,7 @@ class AutoTopics:
             made = await self._controller.create_topics(wanted)
             for topic, result in zip(wanted, made, strict=True):
                 if isinstance(result, Refusal):
-                    await self._turns.pause("topics")
+                    await self._turns.pause()
                     self._failed(errors, topic.name, result)
         return errors
 

@@ -28,7 +28,7 @@ from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicIma
 from ..metadata.topic_partition import TopicPartition
 from ..replication.role_slices import LocalReplicas
 from ..turns import Turns
-from .active import ControllerServices, ControllerSettings
+from .active import CONTROLLER, ControllerServices, ControllerSettings
 from .active_epoch import ActiveEpoch
 from .channels import OpenChannel
 from .images import settings_image
@@ -258,7 +258,7 @@ class Controller:
                 return found
             asked: Listed = {}
             for tp in partitions:
-                await self._services.turns.pause("controller")
+                await self._services.turns.pause(CONTROLLER)
                 if tp in found:
                     asked[tp] = found[tp]
             return asked

@@ -23,7 +23,7 @@ from ..coordination.paths import LeaderAndIsr
 from ..metadata.image import NO_EPOCH, NO_LEADER, BrokerRegistration, PartitionImage
 from ..metadata.topic_partition import TopicPartition
 from ..security.identity import told_by_a_broker
-from .active import ActiveController, Answer
+from .active import CONTROLLER, ActiveController, Answer
 from .alter_partition import TOPIC_ID_VERSION, Unchanged, decide
 from .context import all_partitions, online_replicas
 from .election import (
@@ -375,7 +375,7 @@ class Leadership:
         active = self._active
         percentage = active.services.settings.leader_imbalance_percentage
         wanted = await active.services.turns.run(
-            imbalanced(active.image.topics, percentage), "controller"
+            imbalanced(active.image.topics, percentage), CONTROLLER
         )
         able = [
             tp

@@ -14,6 +14,7 @@ from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batches
 from kwire.types import uuid_from_str, uuid_to_str
 
+from ..cause import Own
 from ..clock import Clock
 from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
@@ -92,7 +93,7 @@ class ShareCoordinator:
 
     def topics_deleted(self, topic_ids: Collection[bytes]) -> None:
         """Remove the states of deleted topics, in turns. Source: ShareCoordinatorService.onTopicsDeleted."""
-        self.runtime.turns.start(self._remove(frozenset(topic_ids)), "deleted topics")
+        self.runtime.turns.start(self._remove(frozenset(topic_ids)), Own("deleted topics"))
 
     def _remove(self, topic_ids: frozenset[bytes]) -> Steps[None]:
         for partition, shard in self.runtime.active():
@@ -189,7 +190,7 @@ class ShareCoordinator:
     def perform(self, partition: int, leader_epoch: int, effect: object) -> None:
         """Remove records that are no longer needed."""
         assert effect == PRUNE
-        self.runtime.turns.start(self._prune(partition), SHARE_GROUP_STATE_TOPIC)
+        self.runtime.turns.start(self._prune(partition), Own("pruning"))
 
     def _prune(self, partition: int) -> Generator[None, None, None]:
         """Find the first record that is needed, from the log's start, and remove those before its batch."""

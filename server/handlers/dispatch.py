@@ -29,6 +29,7 @@ from kwire.errors import EncodeError, ErrorCode, MessageTooLarge, WireError
 from kwire.header import decode_request_header
 from kwire.schema import schema_of
 
+from ..cause import CAUSE, caused_by
 from ..clock import Clock
 from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
@@ -140,7 +141,11 @@ class RequestDispatcher:
                 authorize = handler.authorize
                 if authorize is not None and (denied := authorize(ctx, message)):
                     return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
-                answer = handler.function(ctx, message)
+                causing = CAUSE.set(connection)  # what the request sets off belongs to its client
+                try:
+                    answer = handler.function(ctx, message)
+                finally:
+                    CAUSE.reset(causing)
             kind = type(answer)
             if kind is GeneratorType:
                 return self._in_turns(ctx, self._handle_in_turns(ctx, answer))
@@ -225,7 +230,8 @@ class RequestDispatcher:
             if type(answer) is Ready:
                 return answer.reply
             if later.finish is not None:
-                answer = later.finish(answer)
+                with caused_by(ctx.connection):
+                    answer = later.finish(answer)
                 if type(answer) is GeneratorType:
                     return self._in_turns(ctx, self._handle_in_turns(ctx, answer))
             return self._reply(ctx, answer)

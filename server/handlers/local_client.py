@@ -15,6 +15,7 @@ from kwire.codec import decode_steps
 from kwire.errors import ErrorCode
 from kwire.schema import schema_of
 
+from ..cause import caused_by
 from ..clock import Clock
 from ..net.connection_info import ConnectionInfo
 from .context import Encoded, Later, NoReply, RequestContext
@@ -78,19 +79,23 @@ class LocalClient:
             if answer is None:
                 raise Unanswered(f"{self.connection.principal} may not do this: {denied.name}")
             return answer
-        answer = handler.in_steps(ctx, request)
+        with caused_by(self.connection):
+            answer = handler.in_steps(ctx, request)
         while True:
             if type(answer) is GeneratorType:
                 answer = await dispatcher.turns.run(answer, self.connection)
             elif type(answer) is Later:
                 result = await answer.awaitable
-                answer = result if answer.finish is None else answer.finish(result)
+                with caused_by(self.connection):
+                    answer = result if answer.finish is None else answer.finish(result)
             else:
                 break
         if type(answer) is NoReply:
             raise Unanswered(answer.close_reason or "the request has no response")
         if type(answer) is Encoded:
-            answer = await dispatcher.turns.run(decoded(handler.api_key, answer.body, version))
+            answer = await dispatcher.turns.run(
+                decoded(handler.api_key, answer.body, version), self.connection
+            )
         if observer is not None:
             observer.observe(ctx, answer, ErrorCode.NONE, None)
         return answer

@@ -40,6 +40,7 @@ from kwire.messages.metadata import (
 )
 from kwire.types import ZERO_UUID
 
+from ..cause import Address
 from ..controller.topics import invalid_topic_name
 from ..metadata.image import NO_LEADER
 from ..metadata.internal_topics import INTERNAL_TOPICS
@@ -178,14 +179,18 @@ def _all_topics(
     body = image.answers.get(key)
     if body is not None:
         return Encoded(body)
-    making = image.answers_being_made.get(key)
+    # An address makes its own, so that no client waits for the turns of another; all connections of an address share it.
+    made_for = ctx.connection.client_host, key
+    making = image.answers_being_made.get(made_for)
     if making is None:
         steps = _encode_all(ctx, request, image, brokers, key)
-        # Not as work of this connection: others may wait for it.
-        started = ctx.services.turns.start(steps, ("metadata", key))
+        # It belongs to the client, but not to this connection, which may end.
+        owner = Address(ctx.connection.client_host)
+        started = ctx.services.turns.start(steps, owner, can_wait=True)
         if not isinstance(started, asyncio.Future):
             return Encoded(started)
-        making = image.answers_being_made[key] = started
+        making = image.answers_being_made[made_for] = started
+        making.add_done_callback(lambda _: image.answers_being_made.pop(made_for, None))
     return ctx.later(making, Encoded)
 
 
@@ -196,13 +201,13 @@ def _encode_all(
     brokers: list[MetadataResponseBroker],
     key: Any,
 ) -> Steps[bytes]:
-    """Make the answer for all topics, and keep it."""
-    try:
-        rows = yield from _rows_of_all(ctx, request, image)
-        response = _response(ctx, request, image, brokers, rows)
-        parts = yield from encode_steps(response, ctx.version)
-    finally:
-        image.answers_being_made.pop(key, None)
+    """Make the answer for all topics, unless it has been made for another client by now, and keep it."""
+    made = image.answers.get(key)
+    if made is not None:
+        return made
+    rows = yield from _rows_of_all(ctx, request, image)
+    response = _response(ctx, request, image, brokers, rows)
+    parts = yield from encode_steps(response, ctx.version)
     body = SharedBytes(b"".join(parts))
     kept = image.answers
     kept[key] = body

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from kwire.errors import ErrorCode
 from kwire.records.batch import read_header
 
+from ..cause import Own
 from ..log.checkpoint import LOG_START_OFFSET
 from ..log.file_layer import FileSlice
 from ..log.log import AppendError, Log, LogSlice
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 STEP_BYTES = 64 * 1024
 #: Bytes after which a copy is flushed to the device, so that the final flush does not take long.
 FLUSH_BYTES = 64 << 20
+#: The owner of this work.
+MOVES = Own("log directories")
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 logger = logging.getLogger(__name__)
@@ -250,7 +253,7 @@ class LogDirMoves:
                 continue
             if self._pair(tp) == pair and partition.log is log and log.flush_state.cuts == cuts:
                 unflushed += self._append(copy, data)
-            await self._turns.pause()
+            await self._turns.pause(MOVES)
 
     def _append(self, copy: Log, data: bytes) -> int:
         """Append batches to a copy; returns how many bytes. Errors: CannotCopy."""

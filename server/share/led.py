@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.errors import ErrorCode
 from kwire.messages.share_fetch import PartitionData
 
+from ..cause import cause
 from ..log.time_search import Found, TimeSearch
 from .partition import AcquireLimits, SharePartition
 from .sessions import PartitionKey
@@ -139,6 +140,7 @@ class WaitingShareFetch:
         "held",
         "late",
         "left",
+        "owner",
         "params",
         "settings",
         "timer",
@@ -150,6 +152,8 @@ class WaitingShareFetch:
         self.group_id = group_id
         self.params = params
         self.settings = settings
+        #: The client that waits, to which the work of answering belongs.
+        self.owner = cause()
         self.held: list[Led] = []
         #: The number of share partitions that the fetch waits for.
         self.left = 0

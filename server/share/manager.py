@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kwire.errors import ErrorCode, RecordError
 from kwire.messages.share_fetch import PartitionData
 
+from ..cause import Own
 from ..coordinator.share.rows import StateOutcome, WriteState
 from ..net.log_limit import LineLimiter
 from ..replication.read_result import LaterRead, ReadResult, refused
@@ -53,6 +54,10 @@ LOCK_TICK_MS = 20
 MANY_RUNS = 256
 #: The maximum number of share partitions in memory, at about a kilobyte each.
 MAX_LED = 100_000
+
+#: The owners of what must be done when members leave, and when locks expire.
+SESSIONS = Own("share sessions")
+LOCKS = Own("locks of records")
 
 #: The number of partitions that are named in the log line of a failed fetch.
 SHOWN_PARTITIONS = 3
@@ -381,7 +386,7 @@ class SharePartitionManager:
         led.unserved = True
         if led.waiting and not led.serving and not led.gone:
             led.serving = True
-            self._rooms.turns.run(self._serve(led))
+            self._rooms.turns.run(self._serve(led), next(iter(led.waiting)).owner)
 
     def _serve(self, led: Led) -> Steps[None]:
         try:
@@ -413,7 +418,7 @@ class SharePartitionManager:
 
     def _time_out(self, waiting: WaitingShareFetch) -> None:
         waiting.late = True
-        self._rooms.turns.run(self._attempt(waiting))
+        self._rooms.turns.run(self._attempt(waiting), waiting.owner)
 
     # -- acknowledging -----------------------------------------------------------------------------
 
@@ -443,7 +448,7 @@ class SharePartitionManager:
 
     def release(self, group_id: str, member_id: str, keys: Iterable[PartitionKey]) -> None:
         """Make the records that a member holds available again, because its session has ended."""
-        self._rooms.turns.run(self._release(group_id, member_id, keys))
+        self._rooms.turns.run(self._release(group_id, member_id, keys), SESSIONS)
 
     def _release(self, group_id: str, member_id: str, keys: Iterable[PartitionKey]) -> Steps[None]:
         settings = self.settings_of(group_id)
@@ -478,7 +483,7 @@ class SharePartitionManager:
 
         Source: onGroupEmpty.
         """
-        self._rooms.turns.run(self._forget(group_id))
+        self._rooms.turns.run(self._forget(group_id), SESSIONS)
 
     def _forget(self, group_id: str) -> Steps[None]:
         for key in list(self._groups.get(group_id, ())):
@@ -587,7 +592,7 @@ class SharePartitionManager:
 
     def _expire(self, led: Led) -> None:
         led.timer = None
-        self._rooms.turns.run(self._expire_steps(led))
+        self._rooms.turns.run(self._expire_steps(led), LOCKS)
 
     def _expire_steps(self, led: Led) -> Steps[None]:
         machine = led.machine
