@@ -27,6 +27,7 @@ from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRespon
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
+from ..cause import Address, Own, caused_by
 from ..clock import Clock
 from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC
@@ -57,6 +58,9 @@ from .share_persister import SharePersister
 #: The number of characters of a client's or instance's id that a new member id includes. The whole id must fit into a
 #: string of the protocol (32767 bytes).
 MEMBER_ID_PREFIX = 8000
+
+#: The owner of the work that timers of loaded groups set off, whose clients are not connected to this broker yet.
+LOADED_GROUPS = Address("loaded groups")
 
 #: The maximum number of protocols (assignors) of a member. Clients name a handful, and each rebalance examines all of
 #: them.
@@ -150,7 +154,7 @@ class GroupCoordinator:
 
         Shape: `exists` says whether a partition has been created again since then; its offsets are kept.
         """
-        self.runtime.turns.start(self._remove_offsets(list(tps), exists), "deleted partitions")
+        self.runtime.turns.start(self._remove_offsets(list(tps), exists), Own("deleted partitions"))
 
     def _remove_offsets(
         self, deleted: list[TopicPartition], exists: Callable[[TopicPartition], bool]
@@ -347,16 +351,22 @@ class GroupCoordinator:
         leader_epoch: int,
         effect: AssignTarget | ResolveRegexes | InitializeStates,
     ) -> None:
-        """Do the work in turns that is too long for a group's operation, and pass the result to its shard."""
+        """Do the work in turns that is too long for a group's operation, and pass the result to its shard.
+
+        The work belongs to the client whose operation caused it. Work of groups that were just loaded shares the turn of
+        one client.
+        """
+        owner = LOADED_GROUPS if effect.owner is None else effect.owner
         if isinstance(effect, InitializeStates):
-            self.share.initialize(partition, effect)
+            with caused_by(owner):
+                self.share.initialize(partition, effect)
             return
         steps: Steps[None]
         if isinstance(effect, AssignTarget):
             steps = self._assign(partition, effect)
         else:
             steps = self._resolve(partition, effect)
-        self.runtime.turns.start(steps, effect.group_id)
+        self.runtime.turns.start(steps, owner, can_wait=True)
 
     def _assign(self, partition: int, effect: AssignTarget) -> Steps[None]:
         found = None

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ..cause import cause
+
 T = TypeVar("T")
 
 
@@ -36,15 +38,25 @@ class Result(Generic[T]):
     Shape: `replies` are sent immediately. `records` form one batch. When it is committed, the runtime replays the
     records and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds the replies that waited for
     the batch. If the batch fails, the runtime calls `completed(ticket, error, now_ms)` without a replay. `producer` is
-    the (id, epoch) of a transactional batch. `effects` are actions outside this log, and come last; the machine and its
+    the (id, epoch) of a transactional batch; `owner` is the client that the batch is written for. `effects` are actions outside this log, and come last; the machine and its
     coordinator agree on their type.
     """
 
-    __slots__ = ("cancelled", "effects", "producer", "records", "replies", "ticket", "timers")
+    __slots__ = (
+        "cancelled",
+        "effects",
+        "owner",
+        "producer",
+        "records",
+        "replies",
+        "ticket",
+        "timers",
+    )
 
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.ticket: Any = None
+        self.owner: object = None
         self.producer: tuple[int, int] | None = None
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []
@@ -74,6 +86,7 @@ class Result(Generic[T]):
             raise RuntimeError(f"{ticket} after {self.ticket} in one operation")
         self.records = records
         self.ticket = ticket
+        self.owner = cause()
         self.producer = producer
 
     def __repr__(self) -> str:

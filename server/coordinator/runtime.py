@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.errors import CorruptRecord, EncodeError, ErrorCode, WireError
 from kwire.records.batch import BatchHeader, RecordBatch, iter_batches
@@ -22,6 +22,7 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.control import ControlType, control_type
 from kwire.records.record import Record
 
+from ..cause import CAUSE, Address, Own, cause, caused_by, client_of
 from ..clock import Clock
 from ..net.log_limit import LineLimiter
 from ..turns import Steps, Turns
@@ -109,15 +110,29 @@ class SlotState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A batch being written, or a transaction's marker that waits behind one."""
+    """A batch being written, or a transaction's marker that waits behind one.
+
+    Shape: `owner` is the client that it is written for, to which belongs what follows (`cause()`).
+    """
 
     records: list[Any]
     ticket: Any
     producer_id: int
     due_ms: int
     outcome: ErrorCode | None = None
+    owner: object = None
     timed_out: bool = False
     marker: bool | None = None
+
+
+class DueTimer(NamedTuple, Generic[S]):
+    """A timer in the heap. Shape: `client` is the address of the client whose operation set it, if any."""
+
+    at_ms: int
+    number: int
+    slot: Slot[S]
+    timer: Timer
+    client: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +173,7 @@ class CoordinatorRuntime(Generic[S]):
         turns: Turns | None = None,
     ) -> None:
         self.topic = topic
+        self.owner = Own(topic)
         self.lines = LineLimiter(log, clock.monotonic_ms)
         self.turns = turns or Turns(clock.monotonic_us)
         self.coordinator_log = coordinator_log
@@ -173,7 +189,9 @@ class CoordinatorRuntime(Generic[S]):
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.last_token = 0
         self.answers: dict[int, Any] = {}
-        self.heap: list[tuple[int, int, Slot[S], Timer]] = []
+        self.heap: list[DueTimer[S]] = []
+        #: The timers that are due, by client: those of one client do not delay those of others.
+        self.due: dict[str | None, deque[DueTimer[S]]] = {}
         self.heap_limit = HEAP_TIMERS
         self.timer_number = 0
         self.handle: asyncio.TimerHandle | None = None
@@ -210,7 +228,7 @@ class CoordinatorRuntime(Generic[S]):
                 error = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 self.reply(slot.shard.completed(write.ticket, error, now_ms))
         # Also after a part of a load: the broker's account of memory counts what was loaded.
-        self.turns.start(self.unload(slot, now_ms), self.topic)
+        self.turns.start(self.unload(slot, now_ms), self.owner)
         if was_active:
             log.debug("%s-%d: no longer its coordinator", self.topic, partition)
 
@@ -338,7 +356,7 @@ class CoordinatorRuntime(Generic[S]):
                 is_transactional=True,
             )
         due_ms = now_ms + self.write_timeout_ms()
-        write = Write(result.records, result.ticket, producer_id, due_ms)
+        write = Write(result.records, result.ticket, producer_id, due_ms, owner=result.owner)
         outcome: Awaitable[ErrorCode] | ErrorCode
         encode = slot.shard.encode
         try:
@@ -413,7 +431,11 @@ class CoordinatorRuntime(Generic[S]):
                     slot.position += 1
                     for record in write.records:
                         slot.shard.replay(record, slot.position, write.producer_id)
-                self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
+                before = CAUSE.set(write.owner)
+                try:
+                    self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
+                finally:
+                    CAUSE.reset(before)
         finally:
             slot.draining = False
 
@@ -425,8 +447,9 @@ class CoordinatorRuntime(Generic[S]):
                 return
             if not write.timed_out and write.marker is None:
                 write.timed_out = True
-                result = slot.shard.completed(write.ticket, ErrorCode.REQUEST_TIMED_OUT, now_ms)
-                self.apply(slot, result, now_ms)
+                with caused_by(write.owner):
+                    result = slot.shard.completed(write.ticket, ErrorCode.REQUEST_TIMED_OUT, now_ms)
+                    self.apply(slot, result, now_ms)
 
     # Loading
 
@@ -437,12 +460,12 @@ class CoordinatorRuntime(Generic[S]):
         try:
             for stored in self.coordinator_log.read_all(slot.partition):
                 for batch in iter_batches(stored):
-                    await self.turns.pause(self.topic)
+                    await self.turns.pause(self.owner)
                     slot.position += 1
                     await self.load_batch(slot, batch)
                 # Nothing may run between the end of the log and ACTIVE: `end_transaction` relies on the load to read
                 # the markers that are committed before.
-                await self.turns.pause(self.topic)
+                await self.turns.pause(self.owner)
         except Exception:
             # As in Apache Kafka, the records that could be read are served, so that the groups of this partition do not
             # stay unavailable.
@@ -496,7 +519,7 @@ class CoordinatorRuntime(Generic[S]):
         producer_id = header.producer_id if header.is_transactional else -1
         for number, record in enumerate(records, start=1):
             if not number % LOAD_STEP:
-                await self.turns.pause(self.topic)
+                await self.turns.pause(self.owner)
             try:
                 if record.key is None:
                     raise CorruptRecord("record without key", offset=0)
@@ -526,7 +549,7 @@ class CoordinatorRuntime(Generic[S]):
         jump_ms = now_ms - self.clock.monotonic_ms() - self.clock_offset_ms
         if not -CLOCK_JUMP_MS <= jump_ms <= CLOCK_JUMP_MS:
             self.clock_offset_ms += jump_ms
-            self.heap = [(at + jump_ms, number, *rest) for at, number, *rest in self.heap]  # type: ignore[misc]
+            self.heap = [each._replace(at_ms=each.at_ms + jump_ms) for each in self.heap]
             heapify(self.heap)
             for slot in self.slots.values():
                 slot.shard.shift_time(jump_ms)
@@ -539,7 +562,9 @@ class CoordinatorRuntime(Generic[S]):
         """Set a timer, replacing the one with the same name and key."""
         self.timer_number += 1
         slot.timers[timer.op_name, timer.key] = self.timer_number
-        heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer))
+        owner = cause()
+        client = None if owner is None else str(client_of(owner))
+        heappush(self.heap, DueTimer(timer.at_ms, self.timer_number, slot, timer, client))
         if len(self.heap) > self.heap_limit:
             self.drop_old_timers()
         self.schedule(now_ms)
@@ -549,7 +574,7 @@ class CoordinatorRuntime(Generic[S]):
         self.heap = [
             each
             for each in self.heap
-            if each[2].timers.get((each[3].op_name, each[3].key)) == each[1]
+            if each.slot.timers.get((each.timer.op_name, each.timer.key)) == each.number
         ]
         heapify(self.heap)
         self.heap_limit = max(HEAP_TIMERS, 2 * len(self.heap))
@@ -558,7 +583,7 @@ class CoordinatorRuntime(Generic[S]):
         """Schedule a callback of the loop for when the first timer is due."""
         if not self.heap:
             return
-        at_ms = self.heap[0][0]
+        at_ms = self.heap[0].at_ms
         if self.handle is not None:
             if self.handle_at_ms <= at_ms:
                 return
@@ -570,25 +595,39 @@ class CoordinatorRuntime(Generic[S]):
     def fire_timers(self) -> None:
         """Fire all due timers, in turns if they are many, and wait for the next."""
         self.handle = None
-        self.turns.start(self.fire_due(), self.topic)
-
-    def fire_due(self) -> Generator[None, None, None]:
         now_ms = self.now_ms()
-        due = []
-        while self.heap and self.heap[0][0] <= now_ms:
-            due.append(heappop(self.heap))
-        for _, number, slot, timer in due:
-            yield
-            name = timer.op_name, timer.key
-            if slot.timers.get(name) != number:
-                continue
-            del slot.timers[name]
-            now_ms = self.now_ms()
-            try:
-                if timer.op_name == WRITE_DUE:
-                    self.time_out_writes(slot, now_ms)
-                else:
-                    self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
-            except Exception:  # one failure must not stop the others
-                log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
+        due: dict[str | None, deque[DueTimer[S]]] = {}
+        while self.heap and self.heap[0].at_ms <= now_ms:
+            each = heappop(self.heap)
+            due.setdefault(each.client, deque()).append(each)
+        for client, timers in due.items():
+            waiting = self.due.get(client)
+            if waiting is None:
+                self.due[client] = timers
+                self.turns.start(self.fire_due(client, timers), Own(self.topic, client or ""))
+            else:
+                waiting.extend(timers)
         self.schedule(now_ms)
+
+    def fire_due(self, client: str | None, due: deque[DueTimer[S]]) -> Steps[None]:
+        """Fire the due timers of a client. What they set off belongs to the client."""
+        owner = None if client is None else Address(client)
+        try:
+            while due:
+                _, number, slot, timer, _ = due.popleft()
+                yield
+                name = timer.op_name, timer.key
+                if slot.timers.get(name) != number:
+                    continue
+                del slot.timers[name]
+                now_ms = self.now_ms()
+                with caused_by(owner):
+                    try:
+                        if timer.op_name == WRITE_DUE:
+                            self.time_out_writes(slot, now_ms)
+                        else:
+                            self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
+                    except Exception:  # one failure must not stop the others
+                        log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
+        finally:
+            del self.due[client]

@@ -22,6 +22,7 @@ from kwire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 
+from ..cause import Own
 from ..metadata.topic_partition import TopicPartition
 from ..turns import Steps, each_in_steps
 from .group.listing import describe_share_group
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 #: The number of share partitions for which the persister is asked in one step.
 ROWS_AT_ONCE = 64
+
+#: The owner of the work that follows the deletion of topics.
+DELETED = Own("deleted topics")
 
 LatestOffsetsOf = Callable[
     [Iterable[TopicPartition]], Awaitable[dict[TopicPartition, int | ErrorCode]]
@@ -185,14 +189,14 @@ class ShareGroupRequests:
         futures = []
         for first in range(0, len(rows), ROWS_AT_ONCE):
             if first:
-                await self._runtime.turns.pause(group_id)
+                await self._runtime.turns.pause()
             futures.append(operation(group_id, rows[first : first + ROWS_AT_ONCE]))
             if not first:  # otherwise, thousands would wait for the topic to be created
                 await futures[0]
         answers: list[Any] = []
         for future in futures:
             if answers:
-                await self._runtime.turns.pause(group_id)
+                await self._runtime.turns.pause()
             answers += await future
         return answers
 
@@ -224,22 +228,20 @@ class ShareGroupRequests:
     ) -> list[ShareOffset]:
         """Return the positions of a group in partitions of existing topics, in the same order."""
         turns = self._runtime.turns
-        rows = await turns.run(
-            each_in_steps(lambda each: ReadState(*each, -1), partitions), group_id
-        )
+        rows = await turns.run(each_in_steps(lambda each: ReadState(*each, -1), partitions))
         summaries: list[StateSummary] = await self._ask("read_summary", group_id, rows)
         topics = self._groups.image().topics_by_id
         asked: set[TopicPartition] = set()
         for number, row in enumerate(summaries):
             if number and not number % ROWS_AT_ONCE:
-                await turns.pause(group_id)
+                await turns.pause()
             if _has_lag(row) and row.topic_id in topics:
                 asked.add(TopicPartition(topics[row.topic_id].name, row.partition))
         ends = await self._latest_offsets(asked) if asked else {}
         found = []
         for number, row in enumerate(summaries):
             if number and not number % ROWS_AT_ONCE:
-                await turns.pause(group_id)
+                await turns.pause()
             topic = topics.get(row.topic_id)
             end = None
             if topic is not None and _has_lag(row):
@@ -262,7 +264,7 @@ class ShareGroupRequests:
         group_id = request.group_id
         assert group_id is not None
         work = asked_starts(request, self._groups.image())
-        response, topics, starts = await self._runtime.turns.run(work, group_id)
+        response, topics, starts = await self._runtime.turns.run(work)
         partition, shard = self._groups.find(group_id)
         if isinstance(shard, ErrorCode):
             return AlterShareGroupOffsetsResponse(error_code=shard, error_message=sentence(shard))
@@ -281,8 +283,7 @@ class ShareGroupRequests:
             each_in_steps(
                 lambda each: InitializeState(*each[0], alteration.state_epoch, each[1]),
                 starts.items(),
-            ),
-            group_id,
+            )
         )
         outcomes: list[StateOutcome] = await self._ask("initialize_state", group_id, rows)
         failed = {
@@ -291,7 +292,7 @@ class ShareGroupRequests:
             if row.error_code is not ErrorCode.NONE
         }
         if failed:
-            await self._runtime.turns.run(_with_failures(response, failed), group_id)
+            await self._runtime.turns.run(_with_failures(response, failed))
             return response
         error = self._runtime.shard(partition)
         if not isinstance(error, ErrorCode):
@@ -329,8 +330,7 @@ class ShareGroupRequests:
             each_in_steps(
                 lambda each: (each[0], bytes(16), each[1], each[2] or sentence(each[1])),
                 deletion.refused,
-            ),
-            group_id,
+            )
         )
         errors = await self._delete_states(group_id, deletion.rows)
         known = self._groups.image().topics_by_id
@@ -397,7 +397,7 @@ class ShareGroupRequests:
 
     def topics_deleted(self, topic_ids: Collection[bytes]) -> None:
         """Forget topics in all share groups, in turns."""
-        self._runtime.turns.start(self._forget_topics(frozenset(topic_ids)), "deleted topics")
+        self._runtime.turns.start(self._forget_topics(frozenset(topic_ids)), DELETED)
 
     def _forget_topics(self, topic_ids: frozenset[bytes]) -> Steps[None]:
         for partition, shard in self._runtime.active():

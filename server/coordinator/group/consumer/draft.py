@@ -38,3 +38,4 @@ class ResolveRegexes(NamedTuple):
     group_id: str
     regexes: tuple[str, ...]
     may_describe: Callable[[str], bool]
+    owner: object = None

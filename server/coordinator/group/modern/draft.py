@@ -31,7 +31,8 @@ class AssignTarget(NamedTuple):
     """The effect that a target assignment is computed in steps, because the group is large.
 
     Shape: `member_ids` are the members of the target, if `steps` does not return them too; `instances` maps static
-    members to their instance ids, which other members may take over in the meantime.
+    members to their instance ids, which other members may take over in the meantime. `owner` is the client whose
+    operation caused the work (`cause()`).
     """
 
     group_id: str
@@ -39,3 +40,4 @@ class AssignTarget(NamedTuple):
     member_ids: list[str]
     steps: Generator[None, None, Any]
     instances: Mapping[str, str] = {}
+    owner: object = None

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kwire.errors import ErrorCode
 
+from ....cause import cause, caused_by
 from ...result import Result, Timer
 from ..kinds import GroupHome
 from ..offsets import group_error_for
@@ -38,6 +39,9 @@ GO_ON = "go_on"
 NO_ANSWER = object()
 
 D = TypeVar("D", bound=Draft)
+
+Waiting: TypeAlias = "tuple[GroupMachine[Any], Operation[Any], object]"
+"""An operation that waits for a write, with its machine and the client that it is for."""
 
 
 class Operation(NamedTuple, Generic[D]):
@@ -64,14 +68,15 @@ def nobody(refusal: Refusal) -> None:
 class Writes:
     """The writes of one shard's groups.
 
-    Shape: `writing` maps a group with a write in progress to the operations that wait for it; `timed_out` has the
+    Shape: `writing` maps a group with a write in progress to the operations that wait for it, each with the client that
+    it is for (`cause()`); `timed_out` has the
     drafts whose requests were answered before the outcome of their write was known, and `overdue` their groups.
     `began_ms` is when each write in progress began. `put_off` has groups without a write whose operations wait for the
     timer GO_ON.
     """
 
     def __init__(self) -> None:
-        self.writing: dict[str, deque[tuple[GroupMachine[Any], Operation[Any]]]] = {}
+        self.writing: dict[str, deque[Waiting]] = {}
         self.began_ms: dict[str, int] = {}
         self.timed_out: set[int] = set()
         self.overdue: set[str] = set()
@@ -104,7 +109,7 @@ class Writes:
         out: Result[Any] = Result()
         moved = Refusal(ErrorCode.NOT_COORDINATOR)
         for waiting in self.writing.values():
-            for _, operation in waiting:
+            for _, operation, _ in waiting:
                 out.reply(operation.token, operation.refuse(moved))
         self.writing.clear()
         self.began_ms.clear()
@@ -154,7 +159,7 @@ class GroupMachine(Generic[D]):
             if group is None or group.kind != self.kind or group.is_assigning:
                 return
             group.is_assigning = True
-        out.effects.append(effect)
+        out.effects.append(effect._replace(owner=cause()))
 
     # Running operations
 
@@ -210,7 +215,7 @@ class GroupMachine(Generic[D]):
     def wait(
         self,
         operation: Operation[D],
-        waiting: deque[tuple[GroupMachine[Any], Operation[Any]]],
+        waiting: deque[Waiting],
         out: Result[Any],
     ) -> None:
         if len(waiting) >= MOST_WAITING:
@@ -220,7 +225,7 @@ class GroupMachine(Generic[D]):
             overdue = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             out.reply(operation.token, operation.refuse(overdue))
         else:
-            waiting.append((self, operation))
+            waiting.append((self, operation, cause()))
 
     def follow(self, operation: Operation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
         """Send the answer and apply the effects, once the records of an operation are committed."""
@@ -259,10 +264,10 @@ class GroupMachine(Generic[D]):
             )
             if known not in timed_out:
                 out.reply(operation.token, operation.refuse(Refusal(mapped)))
-            refused = [each for _, each in waiting if each.token is not None]
+            refused = [each for _, each, _ in waiting if each.token is not None]
             for each in refused:
                 out.reply(each.token, each.refuse(Refusal(mapped)))
-            kept = [(machine, each) for machine, each in waiting if each.token is None]
+            kept = [each for each in waiting if each[1].token is None]
             waiting.clear()
             waiting.extend(kept)
             if error is ErrorCode.REQUEST_TIMED_OUT:
@@ -285,7 +290,7 @@ class GroupMachine(Generic[D]):
     def perform_waiting(
         self,
         group_id: str,
-        waiting: deque[tuple[GroupMachine[Any], Operation[Any]]],
+        waiting: deque[Waiting],
         now_ms: int,
         out: Result[Any],
     ) -> None:
@@ -299,8 +304,9 @@ class GroupMachine(Generic[D]):
                 self.writes.put_off.add(group_id)
                 out.timers.append(Timer(GO_ON, (group_id,), now_ms))
                 return
-            machine, each = waiting.popleft()
-            machine.perform(each, now_ms, out)
+            machine, each, owner = waiting.popleft()
+            with caused_by(owner):
+                machine.perform(each, now_ms, out)
             again = writing.get(group_id)
             if again is not None:
                 again.extend(waiting)

@@ -32,6 +32,7 @@ class InitializeStates(NamedTuple):
 
     group_id: str
     rows: list[InitializeState]
+    owner: object = None
 
 
 class Deletion(NamedTuple):
