@@ -10,32 +10,34 @@ machine of a connection in kwire.connection. This module exports what most users
 
 from __future__ import annotations
 
-from kwire.api import ApiKey, request_class, response_class
-from kwire.codec import decode, decode_prefix, encode, encode_parts, encoded_size
-from kwire.errors import (
-    BadLength,
-    BadTag,
-    BadUtf8,
-    BadVersion,
-    CorruptRecord,
-    EncodeError,
-    ErrorCode,
-    RecordError,
-    TooLarge,
-    Truncated,
-    UnsupportedCodec,
-    WireError,
-)
-from kwire.header import (
-    RequestHeader,
-    decode_request_header,
-    decode_response_header,
-    encode_request_header,
-    encode_response_header,
-    request_header_version,
-    response_header_version,
-)
-from kwire.types import ONE_UUID, ZERO_UUID, uuid_from_str, uuid_to_str
+TYPE_CHECKING = False  # the one of `typing` takes longer to import than the rest
+if TYPE_CHECKING:
+    from kwire.api import ApiKey, request_class, response_class
+    from kwire.codec import decode, decode_prefix, encode, encode_parts, encoded_size
+    from kwire.errors import (
+        BadLength,
+        BadTag,
+        BadUtf8,
+        BadVersion,
+        CorruptRecord,
+        EncodeError,
+        ErrorCode,
+        RecordError,
+        TooLarge,
+        Truncated,
+        UnsupportedCodec,
+        WireError,
+    )
+    from kwire.header import (
+        RequestHeader,
+        decode_request_header,
+        decode_response_header,
+        encode_request_header,
+        encode_response_header,
+        request_header_version,
+        response_header_version,
+    )
+    from kwire.types import ONE_UUID, ZERO_UUID, uuid_from_str, uuid_to_str
 
 __all__ = [
     "ONE_UUID",
@@ -70,3 +72,20 @@ __all__ = [
     "uuid_from_str",
     "uuid_to_str",
 ]
+
+#: Where these names are, modules that take long to import last.
+_HOMES = ("errors", "api", "types", "header", "codec")
+
+
+def __getattr__(name: str) -> object:
+    """Import a name on its first use: `kwire --help` needs none, and most other commands few."""
+    if name in __all__:
+        from importlib import import_module
+
+        for home in _HOMES:
+            module = import_module(f"kwire.{home}")
+            if hasattr(module, name):
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
