@@ -14,6 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kwire.server.arguments import Parser
+from kwire.server.streams import StreamFailed
+
 from .interrupts import Interrupts
 from .options import CLUSTER
 from .problems import Problem, WrongCall, explain, unknown
@@ -33,11 +36,14 @@ SPARK = ("pyspark", "pyarrow", "confluent_kafka")
 NEEDED = {"status": ("confluent_kafka",)}
 
 
-class _Parser(ArgumentParser):
+class _Parser(Parser):
     """Says in one line what is wrong, without the list of all options above it."""
 
+    any_path = False  # Java's are text
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"kwire pipeline: {message} (see {self.prog} --help)\n")
+        sys.stderr.write(f"kwire pipeline: {message} (see {self.prog} --help)\n")
+        raise SystemExit(2)
 
 
 def make_parser(chosen: str | None) -> ArgumentParser:
@@ -157,7 +163,7 @@ def _main(argv: Sequence[str] | None) -> int:
                 log.discard()
                 return _interrupted(options.job, interrupts)
             unwritten = _give_output_up()
-            if unwritten is None and isinstance(error, BrokenPipeError):
+            if unwritten is None and isinstance(error, BrokenPipeError | StreamFailed):
                 unwritten = error
             if unwritten is not None:
                 log.discard()
@@ -202,14 +208,14 @@ def _failed(job: str, error: Exception, log: SparkLog) -> int:
     return _ended(message, 1)
 
 
-def _give_output_up() -> OSError | None:
+def _give_output_up() -> OSError | StreamFailed | None:
     """Why standard output takes nothing any more; None if it does.
 
     What waits to be written there is dropped: Python would try again at its end, and print a traceback.
     """
     try:
         sys.stdout.flush()
-    except OSError as error:
+    except (OSError, StreamFailed) as error:
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from . import entry  # first, because it decides what Ctrl-C does during the other imports
+
 import os
 import sys
 from argparse import Action, ArgumentParser, HelpFormatter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+
+from .arguments import Parser
 
 #: Command -> (module of cli/, description in `kwire --help`).
 COMMANDS = {
@@ -98,7 +103,7 @@ def make_parser(chosen: str | None, *, alone: bool = False) -> ArgumentParser:
 
     Shape: the parser knows no other command if the chosen one is `alone`.
     """
-    parser = ArgumentParser(
+    parser = Parser(
         prog="kwire",
         description="A broker that speaks Apache Kafka's protocol.",
         formatter_class=Formatter,
@@ -128,12 +133,16 @@ def make_parser(chosen: str | None, *, alone: bool = False) -> ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 success, 1 failure, 2 wrong usage."""
+def main(argv: Sequence[str] | None = None, begin: Callable[[], object] = lambda: None) -> int:
+    """Run one command and return its exit code: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C.
+
+    Shape: `begin` is called when the command is known, just before it runs.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["pipeline"]:
         from .cli.pipeline import main as pipeline
 
+        begin()
         return pipeline(arguments[1:])
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     if chosen is not None and arguments[0] == chosen:
@@ -149,13 +158,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
+        begin()
         code: int = options.run(options)
     except KeyboardInterrupt as stopped:
         return getattr(stopped, "exit_code", 130)
-    except BrokenPipeError:
-        # The reader of the output (head, less) has ended, and has read all that it needs.
-        sys.stderr.close()
-        return 0
     return code
 
 
@@ -174,13 +180,10 @@ def protect_children() -> None:
 
 
 def command() -> int:
-    """The entry point of the installed command `kwire`."""
-    protect_children()
-    try:
-        return main()
-    except KeyboardInterrupt:  # while modules are being imported
-        return 130
+    """The entry point in the scripts of checkouts that were installed before there was `entry`."""
+    code: int = import_module(".entry", __package__).command()
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(entry.command())

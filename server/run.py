@@ -19,6 +19,7 @@ from .coordination.store import StoreError
 from .event_loop import uses_uvloop
 from .log.log_directory import LogDirectoryError
 from .log.meta_properties import CorruptMetaProperties
+from .streams import StreamFailed
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def say_ready(line: str) -> None:
     more = os.environ.get(READY_LINES)
     try:
         print(f"{line}\n{more}" if more else line, flush=True)
-    except OSError as error:
+    except (OSError, StreamFailed) as error:
         logger.warning("cannot write %r to standard output: %s", line, error)
         sys.stdout = None  # otherwise Python would try to flush it again at exit
 

@@ -9,20 +9,20 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
+from ..arguments import fault_of, of_any_length, shown
 from .client_properties import UsageError, client_arguments, read_properties
+from .contact import CommandError as CommandError
 from .contact import ContactError, Wire, make_contact
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
 #: How long other brokers may still list a broker that has died: until its session ends.
 DEAD_BROKER_S = 30.0
-
-
-class CommandError(Exception):
-    """An error message for the user; the command ends with exit code 1."""
+#: The largest numbers of the protocol.
+INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 
 def no_partition(topic: str, partition: int, count: int) -> CommandError:
@@ -102,17 +102,49 @@ def bootstrap_address(text: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Parse a number, 0 or more. Errors: ArgumentTypeError."""
+    """Parse a number from 0 to the protocol's largest. Errors: ArgumentTypeError."""
     if not re.fullmatch("[0-9]+", text):
-        raise ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+        raise ArgumentTypeError(f"{shown(text)} is not a number of 0 or more")
+    if len(text) > len(str(INT64)) or int(text) > INT64:
+        raise ArgumentTypeError(f"{shown(text)} is more than {INT64}")
     return int(text)
 
 
-def key_value(text: str) -> tuple[str, str]:
-    """Parse `KEY=VALUE` into a pair. Errors: ArgumentTypeError."""
+def id_number(text: str) -> int:
+    """Parse the number of a partition or broker. Errors: ArgumentTypeError."""
+    number = whole_number(text)
+    if number > INT32:
+        raise ArgumentTypeError(f"{text} is more than {INT32}")
+    return number
+
+
+def count_from(least: int, most: int) -> Callable[[str], int]:
+    """A parser of numbers in a range. Its errors: ArgumentTypeError."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch("-?[0-9]{1,10}", text) or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"{shown(text)} is not a number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+@of_any_length
+def pair(text: str) -> tuple[str, str]:
+    """Parse `KEY=VALUE`, of any length. Errors: ArgumentTypeError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise ArgumentTypeError(f"{shown(text)} is not KEY=VALUE")
+    return key, value
+
+
+@of_any_length
+def key_value(text: str) -> tuple[str, str]:
+    """Parse `KEY=VALUE` into two strings of the protocol. Errors: ArgumentTypeError, without the value."""
+    key, value = pair(text)
+    for what, word in ((shown(key), key), (f"the value of {shown(key)}", value)):
+        if refused := fault_of(word):
+            raise ArgumentTypeError(f"{what} {refused}")
     return key, value
 
 
@@ -151,7 +183,10 @@ def first_contact(
 
 def connected(host: str, port: int, arguments: Mapping[str, Any], patience: float) -> Wire:
     """A connection to a broker, after the login. Errors: OSError, ContactError."""
-    sock = socket.create_connection((host, port), timeout=patience)
+    try:
+        sock = socket.create_connection((host, port), timeout=patience)
+    except ValueError:  # also of the codec for names outside ASCII
+        raise ContactError(f"{shown(host)} is not the name of a host") from None
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return make_contact(sock, host, arguments)

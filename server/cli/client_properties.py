@@ -7,9 +7,12 @@ Source: SaslConfigs, SslConfigs, CommonClientConfigs; librdkafka's CONFIGURATION
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from ..arguments import fault_of, shown
 
 #: The mechanisms with which a command can log in using properties alone.
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
@@ -56,6 +59,18 @@ NUMBERS = {
         "session.timeout.ms",
     )
 }
+#: Those of them that may be larger than 31 bits. Source: ProducerConfig, ConsumerConfig.
+LONG_NUMBERS = frozenset(
+    (
+        "connections.max.idle.ms",
+        "linger.ms",
+        "max.block.ms",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.ms",
+    )
+)
 
 
 class UsageError(Exception):
@@ -105,6 +120,8 @@ def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     """The values of the properties, by argument. Errors: UsageError, which names the property."""
     result: dict[str, Any] = {}
     for key, value in properties.items():
+        if refused := fault_of(value):
+            raise UsageError(f"{key}: the value {refused}")
         if key in AS_THEY_ARE:
             result[AS_THEY_ARE[key]] = value
         elif key in NUMBERS:
@@ -122,11 +139,11 @@ def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def whole(key: str, value: str) -> int:
-    """A whole number. Errors: UsageError."""
-    try:
-        return int(value)
-    except ValueError:
-        raise UsageError(f"{key}={value}: not a whole number") from None
+    """A number, 0 or more. Errors: UsageError."""
+    most = 2**63 - 1 if key in LONG_NUMBERS else 2**31 - 1
+    if not re.fullmatch("[0-9]{1,19}", value) or int(value) > most:
+        raise UsageError(f"{key}: {shown(value)} is not a number from 0 to {most}")
+    return int(value)
 
 
 def read_protocol(key: str, value: str, result: dict[str, Any]) -> None:

@@ -6,13 +6,13 @@ from argparse import Action, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from ..arguments import is_path
+
 INSTALL = {
     "bash": "kwire completion bash > ~/.local/share/bash-completion/completions/kwire",
     "zsh": "kwire completion zsh > DIR/_kwire, DIR being one of $fpath",
     "fish": "kwire completion fish > ~/.config/fish/completions/kwire.fish",
 }
-#: Names of values that are paths.
-FILES = ("FILE", "DIR", "PLAN")
 
 
 class Place(NamedTuple):
@@ -86,7 +86,7 @@ def values_of(action: Action) -> tuple[str, ...] | str | None:
         return ()
     if action.choices:
         return tuple(map(str, action.choices))
-    return "FILE" if action.metavar in FILES else None
+    return "FILE" if is_path(action) else None
 
 
 def bash_script(found: list[Place]) -> str:

@@ -8,14 +8,16 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import text
 from ..explain.asking import READ_COMMITTED, READ_UNCOMMITTED
 from .client import (
     CommandError,
     Progress,
     add_bootstrap,
     arguments_of,
-    key_value,
+    id_number,
     no_partition,
+    pair,
     tell_idle,
     whole_number,
 )
@@ -65,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-p",
         "--partition",
-        type=whole_number,
+        type=id_number,
         action="append",
         metavar="N",
         help="only this partition; repeatable",
@@ -107,13 +109,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--format",
         default="value",
         metavar="FORM",
+        type=text,
         help="value (default), key-value, json, or kcat's format string: %%t topic, %%p partition, %%o offset,"
         " %%k key, %%s value, %%h headers, %%T timestamp, %%K %%S lengths, \\n line end",
     )
     parser.add_argument(
         "--property",
         metavar="KEY=VALUE",
-        type=key_value,
+        type=pair,
         action="append",
         default=[],
         help="as for kafka-console-consumer.sh, such as print.key=true; repeatable",

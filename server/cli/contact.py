@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kwire.connection import ClientConnection
-from kwire.errors import ErrorCode, WireError
+from kwire.errors import EncodeError, ErrorCode, WireError
 from kwire.messages.api_versions import ApiVersionsRequest
 from kwire.messages.metadata import MetadataRequest
 from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10.0
 CLIENT_ID = "kwire-cli"
+
+
+class CommandError(Exception):
+    """An error message for the user; the command ends with exit code 1."""
 
 
 class ContactError(Exception):
@@ -75,8 +79,11 @@ class Wire:
         return self.receive()
 
     def send(self, request: object, version: int, *, answered: bool = True) -> None:
-        """Send a request. Errors: OSError."""
-        self._client.request(request, version, answered=answered)
+        """Send a request. Errors: OSError; CommandError for a value that cannot be sent to any broker."""
+        try:
+            self._client.request(request, version, answered=answered)
+        except EncodeError as error:
+            raise CommandError(f"cannot be sent: {error}") from None
         self.sock.sendall(b"".join(self._client.take_output()))
 
     def receive(self) -> Any:

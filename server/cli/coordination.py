@@ -93,8 +93,6 @@ def run(options: Namespace) -> int:
         if options.verb == "import":
             refuse_original(options)
         count = asyncio.run(export(options) if options.verb == "export" else import_(options))
-    except BrokenPipeError:
-        raise
     except (
         NoStore,
         StoreError,

@@ -122,8 +122,6 @@ def dump(path: Path, options: Namespace) -> int:
     try:
         path.stat()
         dump_file(str(path), not options.batches_only, sys.stdout, text_of=decoder_of(topic))
-    except BrokenPipeError:
-        raise
     except OSError as error:
         print(f"kwire: {path}: {error.strerror or error}", file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from ..arguments import text
 from .client import add_bootstrap
 from .client_properties import UsageError
 from .output import printable
@@ -41,6 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-k",
         "--key",
         metavar="TEXT",
+        type=text,
         help="key of the record, to find the later record that made compaction remove it",
     )
     parser.add_argument(

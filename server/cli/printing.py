@@ -13,6 +13,7 @@ from kwire.errors import WireError
 from kwire.records.batch import RecordBatch
 from kwire.records.record import read_values
 
+from ..streams import StreamFailed
 from .client import CommandError
 from .reader import Chunk
 from .record_format import Form, Source
@@ -100,7 +101,10 @@ class Output:
         view = memoryview(text)
         while view:
             if select.select([], [number], [], SLOW_S)[1]:
-                view = view[os.write(number, view[:PIECE]) :]
+                try:
+                    view = view[os.write(number, view[:PIECE]) :]
+                except OSError as error:
+                    raise StreamFailed("standard output", error) from None
             else:
                 self._idle()
 

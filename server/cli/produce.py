@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from ..arguments import of_any_length, text
 from .client import (
     CommandError,
     Progress,
     add_bootstrap,
     arguments_of,
-    key_value,
+    id_number,
+    pair,
     tell_idle,
-    whole_number,
 )
 from .client_properties import UsageError
 from .record_format import FormatError, from_json
@@ -51,15 +52,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-K",
         "--key-separator",
         metavar="TEXT",
-        type=lambda text: text.replace(r"\t", "\t"),
+        type=separator,
         help=r"text between key and value in each line; \t is a tab",
     )
-    parser.add_argument("-k", "--key", metavar="TEXT", help="key for records without a key")
+    parser.add_argument(
+        "-k", "--key", metavar="TEXT", type=text, help="key for records without a key"
+    )
     parser.add_argument(
         "-H",
         "--header",
         metavar="KEY=VALUE",
-        type=key_value,
+        type=pair,
         action="append",
         default=[],
         help="header for every record; repeatable",
@@ -70,12 +73,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--property",
         metavar="KEY=VALUE",
-        type=key_value,
+        type=pair,
         action="append",
         default=[],
         help="as for kafka-console-producer.sh: parse.key=true, key.separator, null.marker; repeatable",
     )
-    parser.add_argument("-p", "--partition", type=whole_number, help="(default: by key)")
+    parser.add_argument("-p", "--partition", type=id_number, help="(default: by key)")
     parser.add_argument(
         "--same-partition",
         action="store_true",
@@ -90,6 +93,12 @@ def run(options: Namespace) -> int:
     from .brokers import in_words
 
     return in_words(lambda: produce(options))
+
+
+@of_any_length
+def separator(word: str) -> str:
+    """The text between key and value."""
+    return word.replace(r"\t", "\t")
 
 
 class BadLine(CommandError):

@@ -35,7 +35,7 @@ from ..controller.assignment import Place, assign_replicas
 from ..controller.refusal import Refusal
 from ..explain.asking import Unavailable, metadata_of, placed_of
 from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap, no_partition, whole_number
+from .client import CommandError, add_bootstrap, id_number, no_partition, whole_number
 from .client_properties import UsageError
 from .configs import BROKER, DELETE, SET, TOPIC
 from .output import add_output, show_rows
@@ -128,7 +128,7 @@ def _add_plan(parser: ArgumentParser) -> None:
 def broker_ids(text: str) -> list[int]:
     """Parse `1,2,3`. Errors: ArgumentTypeError."""
     try:
-        return [whole_number(part.strip()) for part in text.split(",")]
+        return [id_number(part.strip()) for part in text.split(",")]
     except ArgumentTypeError:
         raise ArgumentTypeError(f"{text!r} is not a list of broker ids such as 1,2,3") from None
 

@@ -27,7 +27,7 @@ from kwire.messages.metadata import MetadataRequest
 from ..explain.asking import EARLIEST, LATEST, TOPIC_CONFIG, Unavailable, ends_of, metadata_of
 from ..explain.words import counted
 from .brokers import Brokers, refusals, with_brokers
-from .client import CommandError, add_bootstrap, key_value
+from .client import INT16, INT32, CommandError, add_bootstrap, count_from, key_value
 from .output import add_output, show_rows, wants_json
 
 #: How long a broker may take for a change, for its answer, and until all brokers know a new topic. Unit: s.
@@ -62,13 +62,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     verb = verbs.add_parser("create", help="create topics")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
     verb.add_argument(
-        "-p", "--partitions", type=int, default=-1, help="(default: the broker's num.partitions)"
+        "-p",
+        "--partitions",
+        type=count_from(-1, INT32),
+        default=-1,
+        help="(default: the broker's num.partitions)",
     )
     verb.add_argument(
         "-r",
         "--replicas",
         "--replication-factor",
-        type=int,
+        type=count_from(-1, INT16),
         default=-1,
         help="(default: the broker's default.replication.factor)",
     )
@@ -78,7 +82,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     verb = verbs.add_parser("alter", help="change configs, or add partitions")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
-    verb.add_argument("-p", "--partitions", type=int, help="new total number of partitions")
+    verb.add_argument(
+        "-p", "--partitions", type=count_from(0, INT32), help="new total number of partitions"
+    )
     _add_configs(verb)
     verb.add_argument(
         "--reset",

@@ -23,7 +23,7 @@ from ..explain.live_transactions import open_transactions, transaction_facts
 from ..explain.transaction_rules import explain_transaction
 from ..explain.words import when
 from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap, no_partition, whole_number
+from .client import CommandError, add_bootstrap, id_number, no_partition, whole_number
 from .client_properties import UsageError
 from .output import add_output, printable, show_rows, wants_json
 
@@ -72,9 +72,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     verb = verbs.add_parser("find-hanging", help="find transactions that no coordinator knows")
     verb.add_argument("--topic", help="(default: every topic)")
-    verb.add_argument("--partition", type=whole_number, metavar="N", help="(default: all)")
+    verb.add_argument("--partition", type=id_number, metavar="N", help="(default: all)")
     verb.add_argument(
-        "--broker-id", type=whole_number, metavar="N", help="only partitions that this broker leads"
+        "--broker-id", type=id_number, metavar="N", help="only partitions that this broker leads"
     )
     verb.add_argument(
         "--max-transaction-timeout",
@@ -87,7 +87,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _add_partition(parser: ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--partition", required=True, type=whole_number, metavar="N")
+    parser.add_argument("--partition", required=True, type=id_number, metavar="N")
 
 
 def run(options: Namespace) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, cast
 
+from ..arguments import MAX_STRING_BYTES, fault_of
 from ..metadata.endpoint import Endpoint
 from ..security.identity import ANONYMOUS, parse_super_users
 from .broker_keys import AUTHORIZER_KEYS
@@ -52,6 +53,8 @@ Listener = Callable[[frozenset[str]], object]
 
 #: Security keys that can be changed at run time only for one listener, by their prefix.
 SECURITY_PREFIX = "ssl."
+#: Settings that are strings in the answers to every client; others only in those of DescribeConfigs.
+TOLD = ("advertised.listeners", "broker.rack", "listeners")
 THREAD_KEYS = (
     "background.threads",
     "log.cleaner.threads",
@@ -490,6 +493,10 @@ def _parse(properties: Properties) -> dict[str, Value]:
     for name, text in properties.items():
         key = find_broker_key(name)
         if key is not None:
+            refused = fault_of(text, MAX_STRING_BYTES if name in TOLD else None)
+            if refused is not None:
+                reason = f"the value {refused}"
+                raise ConfigError(f"Invalid value for {name}: {reason}", name, None, reason)
             value = key.parse(text)
             if name in values:
                 values[name] = value

@@ -6,14 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from kwire.testing import Broker
-from server import __main__ as kwire_command
 from server.__main__ import COMMANDS, columns, main, make_parser
 from server.cli import pipeline
 from server.event_loop import form_and_why
@@ -103,17 +101,6 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert said.startswith("kwire ")
     assert said.endswith(f", {form_and_why()})\n")
-
-
-def test_ctrl_c_while_modules_are_loaded_leaves_no_traceback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def interrupted(chosen: str | None, *, alone: bool = False) -> ArgumentParser:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(kwire_command, "make_parser", interrupted)
-    monkeypatch.setattr(kwire_command, "protect_children", lambda: None)
-    assert kwire_command.command() == 130
 
 
 @pytest.mark.parametrize("given", [None, "57", "0", "-3", "wide"])
