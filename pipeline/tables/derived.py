@@ -22,10 +22,9 @@ import pyarrow.parquet as pq
 
 from ..manifest import ArchiveFile
 from ..schemas.values import ValueSchema, parse_all
-from .place import raw_schema
+from .place import DEAD_LETTERS, VALUES, raw_schema
 from .stores import file_system
 
-KINDS = VALUES, DEAD_LETTERS = "_values", "_dead_letters"
 #: The parts of a file's name: topic and partition, the first and the last offset.
 OFFSETS = re.compile(r"(?P<place>.+-\d+)-(?P<first>\d{20})-(?P<last>\d{20})-\w+\.parquet")
 #: The columns other than those of the values -> the archive's columns.

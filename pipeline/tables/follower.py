@@ -14,9 +14,9 @@ from ..options import topic_names
 from ..problems import Problem
 from ..schemas.values import ValueSchema
 from .changes import Added, Change, State, change
-from .derived import KINDS, Work, columns_of, derive, derived, is_part
+from .derived import Work, columns_of, derive, derived, is_part
 from .options import formats, value_schemas
-from .place import Place
+from .place import KINDS, Place
 from .tables import Conflict, Table
 
 if TYPE_CHECKING:

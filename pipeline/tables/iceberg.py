@@ -53,6 +53,11 @@ def is_elsewhere(one: str, other: str) -> bool:
     return first != second
 
 
+def quoted(identifier: tuple[str, ...]) -> str:
+    """A table's name as Spark's SQL accepts it: a part with dots, such as the name of a topic, is in backticks."""
+    return ".".join(f"`{part}`" if "." in part else part for part in identifier)
+
+
 class Iceberg:
     """One Iceberg table, as of the last time it was looked at."""
 
@@ -67,14 +72,14 @@ class Iceberg:
         schema: pa.Schema,
         day_of: str = "timestamp",
     ) -> None:
-        """`root` is the archive's place, with a scheme, and `folder` the topic's; `day_of` is the column of the partitions."""
+        """`root` is the archive's place, with a scheme, and `folder` the table's in it; `day_of` is the column of the partitions."""
         self._catalog = catalog
         self._identifier = identifier
         self._root = root
-        self._location = f"{root}/_iceberg/{folder}"
+        self._location = f"{root}/{folder}"
         self._schema = schema
         self._day_of = day_of
-        self.name = ".".join(identifier)
+        self.name = quoted(identifier)
         self._table: IcebergTable | None = None
 
     def open(self, *, create: bool) -> bool:

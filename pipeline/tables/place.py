@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 #: The catalog of Iceberg tables in an archive on this machine, unless another one is named.
 CATALOG = "_catalog.db"
+#: What Iceberg's own files of all tables are in.
+ICEBERG = "_iceberg"
+#: What is made from an archive's files: tables of values and of dead letters, and the folders that their files are in.
+KINDS = VALUES, DEAD_LETTERS = "_values", "_dead_letters"
 
 
 class Place:
@@ -46,19 +50,20 @@ class Place:
 
         identifier = (*self._options.namespace.split("."), f"{topic}{kind}")
         day_of = f"{prefix}timestamp"
-        location = f"{kind}/{topic}" if kind else topic
-        return Iceberg(self.catalog(), identifier, self._uri(), location, columns, day_of)
+        folder = f"{ICEBERG}/{kind}/{topic}" if kind else f"{ICEBERG}/{topic}"
+        return Iceberg(self.catalog(), identifier, self._uri(), folder, columns, day_of)
 
     def topics(self, format: str) -> list[str]:
-        """The topics that have a table of a format, as far as its place or catalog lists them."""
-        if format == "delta":
-            return [
-                item.name.removeprefix("topic=")
-                for item in self._archive.storage.list("")
-                if item.name.startswith("topic=") and item.is_folder
-            ]
-        namespace = tuple(self._options.namespace.split("."))
-        return [name[-1] for name in self.catalog().list_tables(namespace)]
+        """The topics that may have a table of a format, by the archive's folders.
+
+        An Iceberg catalog would list the tables of values and dead letters beside them, with names that topics may have too.
+        """
+        folder, prefix = ("", "topic=") if format == "delta" else (ICEBERG, "")
+        return [
+            item.name.removeprefix(prefix)
+            for item in self._archive.storage.list(folder)
+            if item.name.startswith(prefix) and item.is_folder and item.name not in KINDS
+        ]
 
     def _uri(self) -> str:
         """The archive's place with a scheme."""

@@ -54,6 +54,14 @@ def test_replay_reads_the_same_from_a_table(path: Path, format: str) -> None:
     ]
 
 
+def test_tables_of_values_are_not_taken_for_topics(tmp_path: Path) -> None:
+    add_batch(tmp_path, 5, topic="shop.orders")
+    follow(tmp_path, value_schemas=["id INT"])
+    for format in BOTH:
+        content = TableContent(Archive(tmp_path), format, None, options_of())
+        assert [one.topic for one in content.entries()] == ["shop.orders"]
+
+
 def _range(entry: object) -> tuple[object, ...]:
     return entry.topic, entry.partition, entry.first_offset  # type: ignore[attr-defined]
 

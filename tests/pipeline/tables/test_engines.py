@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from importlib.metadata import files
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.tables.place import CATALOG, Place
@@ -32,6 +34,19 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_batch(path, 100, partition=1, batch=3, start_ms=EVENING_MS + 86_400_000)
     follow(path)
     return path
+
+
+def test_table_of_a_topic_with_dots_is_found_as_documented(tmp_path: Path) -> None:
+    add_batch(tmp_path, 5, topic="a.b.c")
+    follow(tmp_path, "iceberg")
+    page = (Path(__file__).parents[3] / "docs" / "pipeline" / "tables.md").read_text()
+    [code] = re.findall(r"catalog = load_catalog\(.*\)\norders = catalog\.load_table\(.*\)\n", page)
+    names: dict[str, Any] = {"load_catalog": load_catalog}
+    exec(code.replace("/data/archive", str(tmp_path)).replace('"orders"', '"a.b.c"'), names)
+    assert names["orders"].scan().to_arrow().num_rows == 5
+    place = Place(Archive(tmp_path), options_of())
+    assert place.table("iceberg", "a.b.c").name == "kwire.`a.b.c`"
+    place.close()
 
 
 def duck() -> duckdb.DuckDBPyConnection:

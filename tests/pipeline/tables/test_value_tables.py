@@ -8,9 +8,10 @@ import pytest
 
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem, WrongCall
-from kwire.pipeline.tables.derived import DEAD_LETTERS, VALUES, derived
+from kwire.pipeline.tables.derived import derived
 from kwire.pipeline.tables.follower import Follower
 from kwire.pipeline.tables.options import value_schemas
+from kwire.pipeline.tables.place import DEAD_LETTERS, VALUES
 
 from ..archive_model import archived
 from .table_model import BOTH, add_batch, follow, in_table, options_of, rows_of_table

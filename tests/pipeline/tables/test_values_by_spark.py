@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from kwire.pipeline import archive as job
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import Archive
-from kwire.pipeline.tables.derived import DEAD_LETTERS, VALUES
+from kwire.pipeline.tables.place import DEAD_LETTERS, VALUES
 
 from ...support.broker_process import BrokerProcess
 from ..archive_model import EVENING_MS, archived, create_topic, digest
