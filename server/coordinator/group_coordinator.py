@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
@@ -32,6 +32,7 @@ from ..clock import Clock
 from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
+from ..shares import NOBODY
 from ..turns import Steps, Turns
 from .group.classic import Joining
 from .group.config import GroupConfig
@@ -209,6 +210,7 @@ class GroupCoordinator:
         require_member_id: bool,
         can_skip_assignment: bool,
         may_describe: Callable[[str], bool],
+        account: Hashable = NOBODY,
     ) -> JoinGroupResponse | WaitingJoin:
         """Add a member; see `Joining` for the differences between versions."""
         if len(request.protocols) > MOST_PROTOCOLS:
@@ -238,6 +240,7 @@ class GroupCoordinator:
                 require_member_id,
                 can_skip_assignment,
                 may_describe,
+                account,
             )
             return shard.join_group(joining, now_ms)
 
@@ -414,6 +417,7 @@ class GroupCoordinator:
         request: OffsetCommitRequest,
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
         version: int = -1,
+        account: Hashable = NOBODY,
     ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Store offsets for partitions that the caller has found to exist."""
         partition, shard = self.find(request.group_id, may_be_empty=True)
@@ -422,11 +426,11 @@ class GroupCoordinator:
         return self.runtime.run(
             partition,
             lambda shard, token, now_ms: shard.commit_offsets(
-                request, token, now_ms, unknown_group, version
+                request, token, now_ms, unknown_group, version, account
             ),
         )
 
-    def ensure_group(self, group_id: str) -> ErrorCode:
+    def ensure_group(self, group_id: str, account: Hashable = NOBODY) -> ErrorCode:
         """Create an unknown group, as Apache Kafka 3.9 does before it verifies a transaction.
 
         Errors: those of find and of GroupMemory.
@@ -434,13 +438,13 @@ class GroupCoordinator:
         _, shard = self.find(group_id)
         if isinstance(shard, ErrorCode):
             return shard
-        full = shard.refuses_group(group_id)
+        full = shard.refuses_group(group_id, account)
         if full is ErrorCode.NONE and not shard.config.verifies_first:
-            shard.ensure(group_id, self.runtime.now_ms())
+            shard.ensure(group_id, self.runtime.now_ms(), account)
         return full
 
     def commit_transactional_offsets(
-        self, request: TxnOffsetCommitRequest
+        self, request: TxnOffsetCommitRequest, account: Hashable = NOBODY
     ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
         """Store offsets in a transaction that the caller has verified."""
         partition, shard = self.find(request.group_id)
@@ -448,7 +452,9 @@ class GroupCoordinator:
             return transactional_commit_error(request, shard)
         return self.runtime.run(
             partition,
-            lambda shard, token, now_ms: shard.commit_transactional_offsets(request, token, now_ms),
+            lambda shard, token, now_ms: shard.commit_transactional_offsets(
+                request, token, now_ms, account
+            ),
         )
 
     def fetch_offsets(

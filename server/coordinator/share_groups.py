@@ -6,7 +6,7 @@ Source: GroupCoordinatorService (share parts).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
@@ -24,6 +24,7 @@ from kwire.messages.share_group_heartbeat import (
 
 from ..cause import Own
 from ..metadata.topic_partition import TopicPartition
+from ..shares import NOBODY
 from ..turns import Steps, each_in_steps
 from .group.listing import describe_share_group
 from .group.modern.refusal import Refusal
@@ -250,16 +251,16 @@ class ShareGroupRequests:
         return found
 
     def alter_offsets(
-        self, request: AlterShareGroupOffsetsRequest
+        self, request: AlterShareGroupOffsetsRequest, account: Hashable = NOBODY
     ) -> AlterShareGroupOffsetsResponse | Awaitable[AlterShareGroupOffsetsResponse]:
         """Alter the offsets of an empty group; an unknown group is created."""
         _, shard = self._groups.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return AlterShareGroupOffsetsResponse(error_code=shard, error_message=sentence(shard))
-        return self._alter(request)
+        return self._alter(request, account)
 
     async def _alter(
-        self, request: AlterShareGroupOffsetsRequest
+        self, request: AlterShareGroupOffsetsRequest, account: Hashable
     ) -> AlterShareGroupOffsetsResponse:
         group_id = request.group_id
         assert group_id is not None
@@ -270,7 +271,9 @@ class ShareGroupRequests:
             return AlterShareGroupOffsetsResponse(error_code=shard, error_message=sentence(shard))
         begun = self._runtime.run(
             partition,
-            lambda shard, token, now_ms: shard.share.alter_offsets(group_id, topics, token, now_ms),
+            lambda shard, token, now_ms: shard.share.alter_offsets(
+                group_id, topics, account, token, now_ms
+            ),
         )
         alteration = await begun if isinstance(begun, Awaitable) else begun
         if alteration.error is not ErrorCode.NONE:

@@ -95,6 +95,7 @@ def _beat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Heartb
         f"/{ctx.connection.client_host}",
         ctx.version,
         ctx.may_see_topic,
+        ctx.connection.account,
     )
     answer = ctx.services.group_coordinator.consumer_group_heartbeat(request, client)
     return answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else ctx.later(answer)

@@ -69,6 +69,7 @@ def join_group(
         require_member_id=ctx.version >= 4,
         can_skip_assignment=ctx.version >= 9,
         may_describe=ctx.may_see_topic,
+        account=ctx.connection.account,
     )
     if isinstance(answer, JoinGroupResponse):
         return empty_protocol_name(answer) if ctx.version < 7 else answer

@@ -102,6 +102,7 @@ def offset_commit(
     if not known and asked:
         return (yield from commit_response(asked, {}, refused))
     coordinator = ctx.services.group_coordinator
+    account = ctx.connection.account
     unknown_group = ErrorCode.ILLEGAL_GENERATION
     if ctx.version >= UNKNOWN_GROUPS_SINCE and ctx.services.ceiling != CEILING_3_9.name:
         unknown_group = ErrorCode.GROUP_ID_NOT_FOUND
@@ -110,7 +111,7 @@ def offset_commit(
         yield
         part = copy(request)
         part.topics = topics
-        answers.append(coordinator.commit_offsets(part, unknown_group, ctx.version))
+        answers.append(coordinator.commit_offsets(part, unknown_group, ctx.version, account))
     if len(answers) == 1 and known is asked:
         (answer,) = answers
         return answer if isinstance(answer, OffsetCommitResponse) else ctx.later(answer)

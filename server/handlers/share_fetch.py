@@ -136,7 +136,7 @@ def _session(
         if any(row.acknowledgement_batches for topic in request.topics for row in topic.partitions):
             return ErrorCode.INVALID_REQUEST
         connection = ctx.connection
-        owner = connection.principal, connection.client_host
+        owner = connection.account
         begun = sessions.create(key, connection, owner)
         if begun is None and (other := sessions.in_the_way(owner)) is not None:
             shares.end_session(other)

@@ -83,7 +83,11 @@ def share_group_heartbeat(
         if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return ShareGroupHeartbeatResponse(error_code=DENIED_TOPIC)
     client = Client(
-        ctx.client_id or "", f"/{ctx.connection.client_host}", ctx.version, lambda name: True
+        ctx.client_id or "",
+        f"/{ctx.connection.client_host}",
+        ctx.version,
+        lambda name: True,
+        ctx.connection.account,
     )
     answer = ctx.services.group_coordinator.share.heartbeat(request, client)
     return answer if isinstance(answer, ShareGroupHeartbeatResponse) else ctx.later(answer)
@@ -338,7 +342,7 @@ def alter_share_group_offsets(
             response.responses = [*refused_topics, *response.responses]
         return (yield from encoded_in_steps(response))
 
-    answer = ctx.services.group_coordinator.share.alter_offsets(request)
+    answer = ctx.services.group_coordinator.share.alter_offsets(request, ctx.connection.account)
     if isinstance(answer, AlterShareGroupOffsetsResponse):
         return (yield from together(answer))
     return ctx.later(answer, together)

@@ -301,6 +301,7 @@ def txn_offset_commit(
     if not known:
         return (yield from offsets_response(ctx, asked, {}, UNKNOWN, denied))
     coordinator = ctx.services.group_coordinator
+    account = ctx.connection.account
 
     def respond(responses: Iterable[TxnOffsetCommitResponse]) -> Steps[TxnOffsetCommitResponse]:
         errors: dict[tuple[str, int], int] = {}
@@ -319,7 +320,7 @@ def txn_offset_commit(
             part = copy(request)
             part.topics = topics
             if error is ErrorCode.NONE:
-                answers.append(coordinator.commit_transactional_offsets(part))
+                answers.append(coordinator.commit_transactional_offsets(part, account))
             else:
                 answers.append(transactional_commit_error(part, error))
         done = [answer for answer in answers if isinstance(answer, TxnOffsetCommitResponse)]
@@ -347,7 +348,7 @@ def verify_offsets(
 
     Errors: those of finding the group's coordinator come before those of the transaction.
     """
-    error = ctx.services.group_coordinator.ensure_group(request.group_id)
+    error = ctx.services.group_coordinator.ensure_group(request.group_id, ctx.connection.account)
     if error is not ErrorCode.NONE:
         return error
     coordinator = ctx.services.transaction_coordinator

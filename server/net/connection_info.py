@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..security.identity import ANONYMOUS
+
 if TYPE_CHECKING:
     from ..security.sasl.authenticator import Authenticator
 
@@ -47,7 +49,7 @@ class ConnectionInfo:
         local_port: int = 9092,
         listener: str = "PLAINTEXT",
         security_protocol: str = "PLAINTEXT",
-        principal: str = "User:ANONYMOUS",
+        principal: str = ANONYMOUS,
     ) -> None:
         self.connection_id = connection_id
         self.client_host = client_host
@@ -72,6 +74,11 @@ class ConnectionInfo:
         """Accept no further requests, or accept them again."""
         if self.on_hold is not None:
             self.on_hold(held)
+
+    @property
+    def account(self) -> str:
+        """The client for which bounded resources are counted (server/shares.py)."""
+        return self.client_host if self.principal == ANONYMOUS else self.principal
 
     @property
     def id(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -64,6 +65,8 @@ class Machine:
         self.log: list[Batch] = []
         self.in_flight: list[tuple[Batch, Any]] = []
         self.hold = False
+        #: The client that sends the requests.
+        self.account: Hashable = "127.0.0.1"
         self.last_token = 0
         self.last_id = 0
         self.answers: dict[int, Any] = {}
@@ -180,6 +183,7 @@ class Machine:
             require_member_id,
             can_skip,
             lambda name: name != denied,
+            self.account,
         )
         self.apply(self.shard.join_group(joining, self.now))
         return token
@@ -282,7 +286,7 @@ class Machine:
                 for (topic, partition), offset in offsets.items()
             ],
         )
-        self.apply(self.shard.commit_offsets(request, token, self.now))
+        self.apply(self.shard.commit_offsets(request, token, self.now, account=self.account))
         return token
 
     def commit_in_transaction(

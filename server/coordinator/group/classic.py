@@ -7,7 +7,7 @@ Source: GroupCoordinator.scala; KIP-62 (rebalance timeout), KIP-134 (first delay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from kwire.messages.join_group import JoinGroupRequest
 from kwire.messages.leave_group import MemberIdentity, MemberResponse
 from kwire.messages.sync_group import SyncGroupRequest
 
+from ...shares import NOBODY
 from ..result import Result
 from .config import GroupConfig
 from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES
@@ -51,7 +52,8 @@ class Joining(NamedTuple):
     Shape: `new_member_id` is the id that the member gets if it has none yet. `require_member_id`: a dynamic member
     without an id gets one and must join again with it (since version 4). `can_skip_assignment`: a static leader that
     returns to a stable group leads again but need not assign (since version 9). `may_describe` says which topics the
-    sender may see, for a consumer group that resolves regular expressions during the request.
+    sender may see, for a consumer group that resolves regular expressions during the request. `account` is the client
+    for which the memory is counted.
     """
 
     request: JoinGroupRequest
@@ -63,6 +65,7 @@ class Joining(NamedTuple):
     require_member_id: bool
     can_skip_assignment: bool
     may_describe: Callable[[str], bool]
+    account: Hashable = NOBODY
 
 
 class AssignmentStored(NamedTuple):
@@ -388,7 +391,7 @@ def refuses_assignment(
         for member in group.members.values()
     )
     # Twice, since it is kept in the stored value of the group, too.
-    error = group.memory.refuses_members(config, group.held_bytes, 2 * more)
+    error = group.memory.refuses_members(config, group.client, group.held_bytes, 2 * more)
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error

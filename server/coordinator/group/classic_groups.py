@@ -76,11 +76,15 @@ class ClassicGroups:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         else:
             more = classic.more_bytes(group, joining)
-            held = 0 if group is None else group.held_bytes
-            error = self.shard.memory.refuses_members(config, held, more)
+            held = 0
+            client = joining.account
+            if group is not None:
+                group.used_by(client)
+                held, client = group.held_bytes, group.client
+            error = self.shard.memory.refuses_members(config, client, held, more)
         if error is ErrorCode.NONE:
             if group is None:
-                group = self.shard.create(request.group_id, now_ms)
+                group = self.shard.create(request.group_id, now_ms, joining.account)
             classic.join_group(config, group, joining, now_ms, out)
         else:
             out.reply(joining.token, rebalance.join_error(request.member_id, error))

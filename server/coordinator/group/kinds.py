@@ -6,7 +6,7 @@ consumer groups (consumer/); and share groups (share/). A classic group may beco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Hashable, Iterable, Sized
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -89,6 +89,20 @@ class AnyGroup(Protocol):
         """Return the partitions whose offsets have expired."""
         ...
 
+    client: Hashable
+
+    def used_by(self, client: Hashable) -> None:
+        """Note that a client uses the group."""
+        ...
+
+    def give_to(self, client: Hashable) -> None:
+        """Count the group for another client."""
+        ...
+
+    def hold_offsets(self, before: int) -> None:
+        """Count what has become of the memory of the group's offsets, which was `before`."""
+        ...
+
     def forget(self) -> None:
         """Stop counting memory for the group."""
         ...
@@ -115,7 +129,7 @@ class GroupHome(Protocol):
     memory: GroupMemory
     groups: dict[str, AnyGroup]
 
-    def create(self, group_id: str, now_ms: int) -> Any:
+    def create(self, group_id: str, now_ms: int, account: Hashable = None) -> Any:
         """Create an empty classic group."""
         ...
 

@@ -1,19 +1,24 @@
 """The memory of a broker's groups, and its limits; pure.
 
 Members (ids, metadata and assignments, including pending members) and stored offsets are counted separately. Stored
-offsets are always loaded from the log; the limit applies to new ones. The share of one group is limited, and the last
-quarter is reserved for small groups, so that one client with many large members does not lock out all others.
+offsets are always loaded from the log; the limit applies to new ones. A group belongs to the client that made it, or
+that was the first to join it while it was empty: what clients hold is divided as server/shares.py says, and the share
+of one group is limited, too.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
+from ...shares import LARGE, NOBODY, SMALL, Shares
+
 if TYPE_CHECKING:
     from .config import GroupConfig
+    from .offset_store import OffsetStore
 
 logger = logging.getLogger(__name__)
 
@@ -29,50 +34,132 @@ OFFSET_BYTES = 550
 
 #: One group may use at most this fraction (1/n) of the bound on members.
 GROUP_PARTS = 4
-#: Groups with more members than this share all of the bound but its last quarter.
+#: Groups with more members than this are not small.
 SMALL_GROUP_BYTES = 64 * 1024
 
 
 class GroupMemory:
     """The account of all groups of a broker. Unit: bytes, estimated."""
 
-    __slots__ = ("_full", "members", "offsets")
+    __slots__ = ("_full", "_members", "_offsets")
 
     def __init__(self) -> None:
-        self.members = 0
-        self.offsets = 0
+        self._members = Shares()
+        self._offsets = Shares()
         self._full = False
 
-    def refuses_members(self, config: GroupConfig, held: int, more: int) -> ErrorCode:
-        """The error if a group with `held` bytes of members may not have `more` bytes; otherwise NONE.
+    @property
+    def members(self) -> int:
+        """The memory of members and groups."""
+        return self._members.used
+
+    @property
+    def offsets(self) -> int:
+        """The memory of stored offsets."""
+        return self._offsets.used
+
+    def refuses_members(
+        self, config: GroupConfig, client: Hashable, held: int, more: int
+    ) -> ErrorCode:
+        """The error if a client's group with `held` bytes may not have `more` bytes for members; otherwise NONE.
 
         Shape: GROUP_MAX_SIZE_REACHED if the group itself is too large, which clients report;
         COORDINATOR_LOAD_IN_PROGRESS if all groups together are too large, upon which clients try again.
         """
+        if more > 0 and held + more > config.members_max_bytes // GROUP_PARTS:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        return self.refuses_assignment(config, client, held, more)
+
+    def refuses_assignment(
+        self, config: GroupConfig, client: Hashable, held: int, more: int
+    ) -> ErrorCode:
+        """The same for what the broker keeps about topics that members read, however large the group is."""
         most = config.members_max_bytes
         if more <= 0:
             return ErrorCode.NONE
-        if held + more > most // GROUP_PARTS:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if self.members + more > (most if held + more <= SMALL_GROUP_BYTES else most * 3 // 4):
-            self._report("kwire.group.members.max.bytes", most)
+        times = SMALL if held + more <= SMALL_GROUP_BYTES else LARGE
+        if self._members.refuses(client, more, most, times):
+            self._report("kwire.group.members.max.bytes", most, client)
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._full = False
         return ErrorCode.NONE
 
-    def refuses_offsets(self, config: GroupConfig, more: int) -> ErrorCode:
+    def refuses_offsets(self, config: GroupConfig, client: Hashable, more: int) -> ErrorCode:
         """The error if this many more bytes of offsets may not be stored: COORDINATOR_LOAD_IN_PROGRESS, as above."""
-        if more <= 0 or self.offsets + more <= config.offsets_max_bytes:
+        most = config.offsets_max_bytes
+        times = SMALL if more <= SMALL_GROUP_BYTES else LARGE
+        if more <= 0 or not self._offsets.refuses(client, more, most, times):
             return ErrorCode.NONE
-        self._report("kwire.group.offsets.max.bytes", config.offsets_max_bytes)
+        self._report("kwire.group.offsets.max.bytes", most, client)
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def _report(self, setting: str, limit: int) -> None:
+    def hold_members(self, client: Hashable, change: int) -> None:
+        """Count more memory for the members of a client's group, or less if negative."""
+        self._members.hold(client, change)
+
+    def hold_offsets(self, client: Hashable, change: int) -> None:
+        """The same for its offsets."""
+        self._offsets.hold(client, change)
+
+    def move(self, before: Hashable, after: Hashable, members: int, offsets: int) -> None:
+        """Count a group for another client."""
+        self._members.move(before, after, members)
+        self._offsets.move(before, after, offsets)
+
+    def _report(self, setting: str, limit: int, client: Hashable) -> None:
         """Log once that a limit is reached, until there is room again."""
         if not self._full:
             self._full = True
             logger.warning(
-                "groups have reached %s=%d: requests that need more are refused, and clients retry",
+                "groups have reached %s=%d, or one client's share of it: requests of %s that need more are refused, and"
+                " clients retry",
                 setting,
                 limit,
+                client,
             )
+
+
+class CountedGroup:
+    """What all kinds of groups count.
+
+    Shape: `held_bytes` is the memory of the group and its members, without offsets; it is also counted in `memory`, for
+    the client that the group belongs to.
+    """
+
+    __slots__ = ("client", "held_bytes", "memory", "offsets")
+
+    offsets: OffsetStore
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        raise NotImplementedError
+
+    def __init__(self, memory: GroupMemory | None, client: Hashable = NOBODY) -> None:
+        self.memory = memory or GroupMemory()
+        self.client = client
+        self.held_bytes = 0
+
+    def hold(self, more: int) -> None:
+        """Count more memory, or less if negative."""
+        self.held_bytes += more
+        self.memory.hold_members(self.client, more)
+
+    def hold_offsets(self, before: int) -> None:
+        """Count what has become of the memory of the group's offsets, which was `before`."""
+        self.memory.hold_offsets(self.client, self.offsets.held_bytes - before)
+
+    def used_by(self, client: Hashable) -> None:
+        """Note that a client uses the group: it belongs to the client if it has no members, or belongs to nobody."""
+        if self.client is NOBODY or self.is_empty:
+            self.give_to(client)
+
+    def give_to(self, client: Hashable) -> None:
+        """Count the group for another client."""
+        self.memory.move(self.client, client, self.held_bytes, self.offsets.held_bytes)
+        self.client = client
+
+    def forget(self) -> None:
+        """Stop counting memory for the group."""
+        self.memory.hold_offsets(self.client, -self.offsets.held_bytes)
+        self.hold(-self.held_bytes)

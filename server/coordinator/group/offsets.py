@@ -220,7 +220,7 @@ def store(
     out: Result[Any],
 ) -> None:
     more = group.offsets.more_bytes((r.tp, r.value) for r in records if r.value is not None)
-    full = group.memory.refuses_offsets(config, more)
+    full = group.memory.refuses_offsets(config, group.client, more)
     if full is not ErrorCode.NONE:
         refuse_stored(response, full)
         out.reply(token, response)

@@ -7,7 +7,7 @@ Operations look up the group, do their step and return a Result. Committed offse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -20,6 +20,7 @@ from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCo
 
 from ...metadata.image import MetadataImage
 from ...metadata.topic_partition import TopicPartition
+from ...shares import NOBODY
 from ..result import Result, Timer
 from . import offsets, rebalance
 from .classic import Joining
@@ -144,6 +145,7 @@ class GroupShard:
         now_ms: int,
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
         version: int = -1,
+        account: Hashable = NOBODY,
     ) -> Result[OffsetCommitResponse]:
         """Store offsets; an unknown group is created for a simple consumer.
 
@@ -155,11 +157,13 @@ class GroupShard:
             if request.generation_id_or_member_epoch >= 0:
                 out.reply(token, offsets.commit_error(request, unknown_group))
                 return out
-            full = self.refuses_group(request.group_id)
+            full = self.refuses_group(request.group_id, account)
             if full is not ErrorCode.NONE:
                 out.reply(token, offsets.commit_error(request, full))
                 return out
-            group = self.create(request.group_id, now_ms)
+            group = self.create(request.group_id, now_ms, account)
+        elif group.client is NOBODY:
+            group.give_to(account)
         self.write_id += 1
         offsets.commit_offsets(
             self.config,
@@ -175,21 +179,27 @@ class GroupShard:
         return out
 
     def commit_transactional_offsets(
-        self, request: TxnOffsetCommitRequest, token: int, now_ms: int
+        self,
+        request: TxnOffsetCommitRequest,
+        token: int,
+        now_ms: int,
+        account: Hashable = NOBODY,
     ) -> Result[TxnOffsetCommitResponse]:
         """Store offsets in a transaction that the caller has verified.
 
         Errors: as in Apache Kafka 4, ILLEGAL_GENERATION for a member of an unknown group.
         """
         out: Result[TxnOffsetCommitResponse] = Result()
-        error = self.refuses_group(request.group_id)
+        error = self.refuses_group(request.group_id, account)
         is_member = request.generation_id >= 0
         if self.config.verifies_first and is_member and request.group_id not in self.groups:
             error = ErrorCode.ILLEGAL_GENERATION
         if error is not ErrorCode.NONE:
             out.reply(token, offsets.transactional_commit_error(request, error))
             return out
-        group = self.ensure(request.group_id, now_ms)
+        group = self.ensure(request.group_id, now_ms, account)
+        if group.client is NOBODY:
+            group.give_to(account)
         self.write_id += 1
         offsets.commit_transactional_offsets(
             self.config,
@@ -313,7 +323,7 @@ class GroupShard:
             return
         before = group.offsets.held_bytes
         group.offsets.apply(record.tp, record.value, position, producer_id)
-        self.memory.offsets += group.offsets.held_bytes - before
+        group.hold_offsets(before)
         if producer_id >= 0:
             self.groups_of_producer.setdefault(producer_id, set()).add(record.group_id)
 
@@ -347,9 +357,10 @@ class GroupShard:
         """Replace the group with the same id, if there is one, and keep its offsets."""
         group = self.groups.get(made.group_id)
         if group is not None:
+            made.give_to(group.client)
             made.offsets = group.offsets
             group.forget()
-            self.memory.offsets += made.offsets.held_bytes
+            made.hold_offsets(0)
         self.groups[made.group_id] = made
 
     def replace(self, group: AnyGroup) -> Group:
@@ -365,7 +376,7 @@ class GroupShard:
             if group is not None:
                 before = group.offsets.held_bytes
                 group.offsets.apply_marker(producer_id, committed)
-                self.memory.offsets += group.offsets.held_bytes - before
+                group.hold_offsets(before)
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
         """Continue after a write was committed and replayed, or failed with an error of the log.
@@ -411,9 +422,9 @@ class GroupShard:
                 continue
             self.forget(group_id)
             if group.persisted is not None or group.offsets:
-                restored = self.create(group_id, now_ms)
+                restored = self.create(group_id, now_ms, group.client)
                 restored.offsets = group.offsets
-                self.memory.offsets += group.offsets.held_bytes
+                restored.hold_offsets(0)
                 restored.persist(group.persisted)
                 self.classic.restore(restored, now_ms, out)
 
@@ -489,18 +500,19 @@ class GroupShard:
             return self.share.target_assigned(effect, found, now_ms)
         return self.consumer.target_assigned(effect, found, now_ms)
 
-    def ensure(self, group_id: str, now_ms: int) -> AnyGroup:
+    def ensure(self, group_id: str, now_ms: int, account: Hashable) -> AnyGroup:
         """Return a group; create an empty one if it is unknown."""
-        return self.groups.get(group_id) or self.create(group_id, now_ms)
+        return self.groups.get(group_id) or self.create(group_id, now_ms, account)
 
-    def refuses_group(self, group_id: str) -> ErrorCode:
+    def refuses_group(self, group_id: str, account: Hashable) -> ErrorCode:
         """The error if a group is unknown and may not be created. Errors: those of GroupMemory."""
         if group_id in self.groups:
             return ErrorCode.NONE
-        return self.memory.refuses_members(self.config, 0, GROUP_BYTES + len(group_id))
+        return self.memory.refuses_members(self.config, account, 0, GROUP_BYTES + len(group_id))
 
-    def create(self, group_id: str, now_ms: int) -> Group:
-        group = self.groups[group_id] = Group(group_id, now_ms, memory=self.memory)
+    def create(self, group_id: str, now_ms: int, account: Hashable = NOBODY) -> Group:
+        group = Group(group_id, now_ms, memory=self.memory, client=account)
+        self.groups[group_id] = group
         return group
 
     def forget(self, group_id: str) -> None:

@@ -7,6 +7,7 @@ coordinator moves, and is rebuilt from those two.
 from __future__ import annotations
 
 import struct
+from collections.abc import Hashable
 from enum import Enum
 from sys import getsizeof
 
@@ -15,9 +16,10 @@ from kwire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kwire.messages.sync_group import SyncGroupResponse
 
 from ...metadata.topic_partition import TopicPartition
+from ...shares import NOBODY
 from ..transition import IllegalTransition
 from .kinds import Committer, PartitionCheck
-from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, GroupMemory
+from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, CountedGroup, GroupMemory
 from .offset_store import OffsetStore
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -155,30 +157,26 @@ def member_bytes(member: Member) -> int:
     )
 
 
-class Group:
+class Group(CountedGroup):
     """A classic group, or one that only stores offsets.
 
     Shape: `persisted` is the last committed GroupMetadataValue, as stored, or None. `members` keeps joining order;
     `static_members` maps instance id to member id; `pending_members` maps the ids of members that were given an id and
     have not come back with it to their deadlines. `join_due_ms` is set while a rebalance is prepared, and also
     `initial_remaining_ms` during its first, fixed delay; `sync_due_ms` is set while members have not sent their
-    SyncGroup. `held_bytes` is the memory of the group and its members, without offsets, and is also counted in
-    `memory`.
+    SyncGroup.
     """
 
     __slots__ = (
         "generation_id",
         "group_id",
-        "held_bytes",
         "initial_delay_ms",
         "initial_remaining_ms",
         "join_due_ms",
         "leader_id",
         "members",
-        "memory",
         "new_member_added",
         "num_awaiting_join",
-        "offsets",
         "pending_members",
         "pending_sync",
         "persisted",
@@ -201,10 +199,10 @@ class Group:
         now_ms: int,
         state: GroupState = GroupState.EMPTY,
         memory: GroupMemory | None = None,
+        client: Hashable = NOBODY,
     ) -> None:
+        super().__init__(memory, client)
         self.group_id = group_id
-        self.memory = memory or GroupMemory()
-        self.held_bytes = 0
         self.hold(GROUP_BYTES + getsizeof(group_id))
         self.state = state
         self.state_timestamp_ms = now_ms
@@ -304,11 +302,6 @@ class Group:
 
     # Memory
 
-    def hold(self, more: int) -> None:
-        """Add to the counted memory, or subtract from it."""
-        self.held_bytes += more
-        self.memory.members += more
-
     def count(self, member: Member) -> None:
         """Update the memory that is counted for a member."""
         now = member_bytes(member)
@@ -329,11 +322,6 @@ class Group:
         """Set the value that is stored for the group."""
         self.hold(getsizeof(value) - getsizeof(self.persisted))
         self.persisted = value
-
-    def forget(self) -> None:
-        """Stop counting memory for the group."""
-        self.memory.offsets -= self.offsets.held_bytes
-        self.hold(-self.held_bytes)
 
     # Members
 

@@ -115,7 +115,7 @@ class ConsumerMachine(Machine):
                 **fields,
             }
         request = ConsumerGroupHeartbeatRequest(member_id=member, member_epoch=epoch, **fields)
-        client = Client("client", "/127.0.0.1", version, lambda name: name != denied)
+        client = Client("client", "/127.0.0.1", version, lambda name: name != denied, self.account)
         self.apply(self.shard.consumer.consumer_heartbeat(request, client, token, self.now))
         return token
 

@@ -68,7 +68,7 @@ class ShareMachine(ConsumerMachine):
             subscribed_topic_names=list(topics) or None,
             **{"group_id": GROUP, **fields},
         )
-        client = Client("client", "/127.0.0.1", 1, lambda name: True)
+        client = Client("client", "/127.0.0.1", 1, lambda name: True, self.account)
         self.apply(self.shard.share.share_heartbeat(request, client, token, self.now))
         return token
 

@@ -78,7 +78,9 @@ def alter(machine: ShareMachine, **topics: list[int]) -> tuple[Alteration, Any, 
         ],
     )
     response, named, starts = exhaust(asked_starts(request, machine.image))
-    machine.apply(machine.shard.share.alter_offsets(GROUP, named, token, machine.now))
+    machine.apply(
+        machine.shard.share.alter_offsets(GROUP, named, machine.account, token, machine.now)
+    )
     return machine.answers[token], response, starts
 
 

@@ -7,7 +7,7 @@ members are updated along with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from sys import getsizeof
 from typing import NamedTuple
@@ -15,15 +15,12 @@ from typing import NamedTuple
 from kwire.errors import ErrorCode
 
 from ....metadata.topic_partition import TopicPartition
+from ....shares import NOBODY
 from ..kinds import Committer, PartitionCheck
 from ..memory import MEMBER_BYTES, GroupMemory
 from ..modern.group import NAME_BYTES, ModernGroup, partition_count
 from ..modern.members import NO_PARTITIONS, Partitions
 from .member import ConsumerGroupMember, PartitionEpochs
-
-#: The memory of a partition in an assignment: the entries of the member and of the group.
-PARTITION_BYTES = 250
-
 
 #: The first version of OffsetCommit with epochs of members.
 FIRST_VERSION_WITH_EPOCHS = 9
@@ -77,11 +74,17 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     Shape: `owners` is the target by partition; `partition_epochs` maps a partition to the epoch of the member that has
     it now. `has_partition_metadata`: a record of releases before 4.1 has to be deleted. Soft state:
     `resolved_generation` is the generation of the topics that expressions were last matched against; `is_resolving`
-    says that a match is in progress.
+    says that a match is in progress. `refused_until_ms` is the time until which members with expressions are refused,
+    because there was no memory for what these match.
     """
 
-    def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
-        super().__init__(group_id, memory)
+    #: The entries of the member and of the group.
+    PARTITION_BYTES = 160
+
+    def __init__(
+        self, group_id: str, memory: GroupMemory | None = None, client: Hashable = NOBODY
+    ) -> None:
+        super().__init__(group_id, memory, client)
         self.has_partition_metadata = False
         self.static_members: dict[str, str] = {}
         self.owners: dict[bytes, dict[int, str]] = {}
@@ -95,6 +98,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         # Soft state: lost when the coordinator moves.
         self.is_resolving = False
         self.resolved_generation = 0
+        self.refused_until_ms = 0
 
     # Required of all kinds of groups (kinds.py)
 
@@ -297,7 +301,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     ) -> None:
         if member is None:
             return
-        self.hold(change * _said_bytes(member, names=names))
+        self.hold(change * member_bytes(member, names=names))
         if names:
             _subscribe(self.topics, member.subscribed_topic_names, by_name=change)
         _count(self.regexes, member.subscribed_topic_regex, change)
@@ -312,7 +316,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         count = self._take if change > 0 else self._release
         for partitions in (member.assigned, member.revoking):
             if partitions:
-                self.hold(change * PARTITION_BYTES * partition_count(partitions))
+                self.count_partitions(0, change * partition_count(partitions))
                 count(partitions, member.member_epoch)
 
     def _take(self, partitions: PartitionEpochs, epoch: int) -> None:
@@ -352,12 +356,13 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             for topic_id, some in partitions.items():
                 more += len(some)
                 self.owners.setdefault(topic_id, {}).update(dict.fromkeys(some, member_id))
-        self.hold(PARTITION_BYTES * more)
+        self.count_partitions(more, 0)
 
     def put_resolved(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Set the topics that a regular expression matches; None removes it."""
         self._unresolve(self.topics, regex)
-        self.resolved.pop(regex, None)
+        old = self.resolved.pop(regex, None)
+        self.hold(resolved_bytes(resolved) - resolved_bytes(old))
         if resolved is not None:
             self.resolved[regex] = resolved
             _subscribe(self.topics, resolved.topics, by_regex=1)
@@ -381,14 +386,15 @@ def subscription_type(regexes: Mapping[str, int], topics: Topics, members: int) 
     return SubscriptionType.HOMOGENEOUS if alike else SubscriptionType.HETEROGENEOUS
 
 
-def member_bytes(member: ConsumerGroupMember) -> int:
-    """The memory of a member, without its target."""
-    partitions = partition_count(member.assigned) + partition_count(member.revoking)
-    return _said_bytes(member) + PARTITION_BYTES * partitions
+def resolved_bytes(resolved: ResolvedRegex | None) -> int:
+    """The memory of the names that an expression matches."""
+    if resolved is None:
+        return 0
+    return NAME_BYTES * len(resolved.topics) + sum(map(getsizeof, resolved.topics))
 
 
-def _said_bytes(member: ConsumerGroupMember, *, names: bool = True) -> int:
-    """The same without its partitions and, if requested, without the names of its topics."""
+def member_bytes(member: ConsumerGroupMember, *, names: bool = True) -> int:
+    """The memory of a member without its partitions and, if requested, without the names of its topics."""
     named = member.subscribed_topic_names if names else ()
     classic = () if member.classic is None else member.classic.protocols
     return (

@@ -86,8 +86,11 @@ class ConsumerGroups(GroupMachine[Draft]):
                 heartbeat.leave(near, self.existing(request.group_id), request, draft)
                 return
             group = self.group_for(near, request, draft)
+            group.used_by(client.account)
             check_size(near, group, request.member_id)
             heartbeat.heartbeat(near, group, request, client, draft)
+            if request.member_epoch == JOIN_EPOCH:
+                draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
         self.perform(
             Operation(request.group_id, token, run, heartbeat.refused, reads=True), now_ms, out
@@ -143,6 +146,7 @@ class ConsumerGroups(GroupMachine[Draft]):
         def run(near: Surroundings, draft: Draft) -> None:
             group = self.shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup) and not group.is_empty:
+                group.used_by(joining.account)
                 classic_members.join(near, group, joining, draft)
                 return
             if isinstance(group, ConsumerGroup):
@@ -307,9 +311,13 @@ class ConsumerGroups(GroupMachine[Draft]):
     ) -> Result[Any]:
         """Store a target that was computed in steps; it is None if that failed."""
         out: Result[Any] = Result()
+        group = self.shard.groups.get(effect.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return out
 
         def run(near: Surroundings, draft: Draft) -> None:
-            group = self.existing(effect.group_id)
+            if self.existing(effect.group_id) is not group:
+                return
             if not group.is_assigning or effect.epoch > group.group_epoch:
                 return  # it was computed for a deleted group with the same name
             group.is_assigning = False
@@ -325,7 +333,7 @@ class ConsumerGroups(GroupMachine[Draft]):
                     changed.append(record)
             write_target(group, changed, effect.epoch, now_ms, draft)
 
-        self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
+        self.perform(self.assigned(group, run), now_ms, out)
         return out
 
     def regexes_resolved(

@@ -51,7 +51,7 @@ def check_memory(
         return
     is_known = old.member_id in group.members or old.instance_id in group.static_members
     more = member_bytes(new) - (member_bytes(old) if is_known else -GROUP_BYTES)
-    error = near.memory.refuses_members(near.config, group.held_bytes, more)
+    error = near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
         raise Refusal(error)
     if new.subscribed_topic_names == old.subscribed_topic_names:

@@ -17,7 +17,7 @@ from ...pattern import InvalidPattern, Pattern
 from ..modern.refusal import Refusal
 from ..modern.surroundings import Client, Surroundings
 from .draft import Draft, ResolveRegexes
-from .group import ConsumerGroup, ResolvedRegex, Subscribers
+from .group import ConsumerGroup, ResolvedRegex, Subscribers, resolved_bytes
 from .member import ConsumerGroupMember
 from .records import EpochRecord, RegexRecord
 
@@ -50,9 +50,11 @@ def update_regexes(
 ) -> RegexChange:
     """Check and store a member's expression, and have the group's expressions resolved if that is due.
 
-    Errors: INVALID_REGULAR_EXPRESSION.
+    Errors: INVALID_REGULAR_EXPRESSION; COORDINATOR_LOAD_IN_PROGRESS if there was no memory for what they match.
     """
     before, after = old.subscribed_topic_regex, new.subscribed_topic_regex
+    if after and near.now_ms < group.refused_until_ms <= near.now_ms + MIN_INTERVAL_MS:
+        raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     change = RegexChange.NONE
     refresh = False
     if before != after:
@@ -118,12 +120,26 @@ def regexes_resolved(
     began_ms: int,
     draft: Draft,
 ) -> None:
-    """Store the matches of the expressions; if they have changed, the group's epoch is bumped."""
+    """Store the matches of the expressions; if they have changed, the group's epoch is bumped.
+
+    Shape: if there is no memory for them, members with expressions are refused for some time.
+    """
+    matches = {
+        regex: ResolvedRegex(names, version, began_ms)
+        for regex, names in found.items()
+        if group.regexes[regex]
+    }
+    more = sum(
+        resolved_bytes(match) - resolved_bytes(group.resolved.get(regex))
+        for regex, match in matches.items()
+    )
+    if near.memory.refuses_assignment(near.config, group.client, group.held_bytes, more):
+        group.refused_until_ms = near.now_ms + MIN_INTERVAL_MS
+        return
     topics = dict(group.topics)
     bump = False
-    for regex, names in found.items():
-        if not group.regexes[regex]:
-            continue
+    for regex, match in matches.items():
+        names = match.topics
         known = group.resolved.get(regex)
         before = frozenset() if known is None else known.topics
         if before != names:
@@ -136,7 +152,7 @@ def regexes_resolved(
             for name in names - before:
                 count = topics.get(name, Subscribers())
                 topics[name] = count._replace(by_regex=count.by_regex + 1)
-        draft.write(RegexRecord(group.group_id, regex, ResolvedRegex(names, version, began_ms)))
+        draft.write(RegexRecord(group.group_id, regex, match))
     metadata_hash = near.hashes.of_group(topics, near.image)
     if bump or metadata_hash != group.metadata_hash:
         draft.write(EpochRecord(group.group_id, (group.group_epoch + 1, metadata_hash)))

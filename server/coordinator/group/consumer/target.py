@@ -41,7 +41,10 @@ def update_target(
     subscription_type: SubscriptionType,
     draft: Draft,
 ) -> tuple[int, Partitions]:
-    """Compute a new target if the group's epoch requires one; return its epoch and the target of `new`."""
+    """Compute a new target if the group's epoch requires one; return its epoch and the target of `new`.
+
+    Errors: COORDINATOR_LOAD_IN_PROGRESS if there is no memory for the target, and `new` has no partitions.
+    """
     present = group.assignment_epoch, group.target_of(new)
     if group.assignment_epoch >= group_epoch or group.is_assigning:
         return present
@@ -50,13 +53,20 @@ def update_target(
     name = group.preferred_assignor(old, new) or near.config.consumer_assignors[0]
     if name not in ASSIGNORS:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+    partitions = _partitions(near, group, new)
+    more = group.more_for(partitions)
+    error = near.memory.refuses_assignment(near.config, group.client, group.held_bytes, more)
+    if error is not ErrorCode.NONE:
+        if new.assigned:
+            return present  # it keeps what it has until there is room
+        raise Refusal(error)
     steps = assign_in_steps(near, group, new, subscription_type, name)
-    if _is_large(near, group, new):
+    if len(group.members) + partitions > AT_ONCE:
         instances = {member_id: each for each, member_id in group.static_members.items()}
         if new.instance_id is not None:
             instances[new.member_id] = new.instance_id
         encoded = _encode_in_steps(group.group_id, steps)
-        effect = AssignTarget(group.group_id, group_epoch, [], encoded, instances)
+        effect = AssignTarget(group.group_id, group_epoch, [], encoded, instances, more_bytes=more)
         draft.effects.append(effect)
         return present
     found = exhaust(steps)
@@ -70,16 +80,11 @@ def update_target(
     return group_epoch, found[new.member_id]
 
 
-def _is_large(near: Surroundings, group: ConsumerGroup, new: ConsumerGroupMember) -> bool:
-    """Whether there are so many members and partitions that computing a target takes long."""
-    size = len(group.members)
+def _partitions(near: Surroundings, group: ConsumerGroup, new: ConsumerGroupMember) -> int:
+    """The number of partitions of the topics that the members read."""
     topics = near.image.topics
-    for name in group.topics.keys() | new.subscribed_topic_names:
-        if size > AT_ONCE:
-            return True
-        if name in topics:
-            size += len(topics[name].partitions)
-    return size > AT_ONCE
+    names = group.topics.keys() | new.subscribed_topic_names
+    return sum(len(topics[name].partitions) for name in names if name in topics)
 
 
 def assign_in_steps(

@@ -32,7 +32,7 @@ class AssignTarget(NamedTuple):
 
     Shape: `member_ids` are the members of the target, if `steps` does not return them too; `instances` maps static
     members to their instance ids, which other members may take over in the meantime. `owner` is the client whose
-    operation caused the work (`cause()`).
+    operation caused the work (`cause()`). `more_bytes` is the additional memory that the group needs for the target.
     """
 
     group_id: str
@@ -41,3 +41,4 @@ class AssignTarget(NamedTuple):
     steps: Generator[None, None, Any]
     instances: Mapping[str, str] = {}
     owner: object = None
+    more_bytes: int = 0

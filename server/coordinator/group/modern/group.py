@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from enum import Enum
 from sys import getsizeof
 from typing import Generic, TypeVar
 
-from ..memory import GROUP_BYTES, GroupMemory
+from ....shares import NOBODY
+from ..memory import GROUP_BYTES, CountedGroup, GroupMemory
 from ..offset_store import OffsetStore
 from .members import Partitions
 
@@ -20,20 +21,25 @@ NAME_BYTES = 64
 M = TypeVar("M")
 
 
-class ModernGroup(ABC, Generic[M]):
+class ModernGroup(CountedGroup, ABC, Generic[M]):
     """The hard state of a group, which changes only when records are replayed.
 
     Shape: `group_epoch` is the epoch of the members' subscriptions, `assignment_epoch` that of the target (-1 after its
     tombstone). The soft state is lost when the coordinator moves: `image_version` is the version of the image whose
-    topics were last checked; `is_assigning` says that a target is being computed.
+    topics were last checked; `is_assigning` says that a target is being computed, and `promised_bytes` are counted for
+    it meanwhile. `partition_bytes` are counted for targets and assignments.
     """
 
     is_dead = False
 
-    def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
+    #: The memory of a partition in a target, and again in an assignment. Unit: bytes.
+    PARTITION_BYTES = 64
+
+    def __init__(
+        self, group_id: str, memory: GroupMemory | None = None, client: Hashable = NOBODY
+    ) -> None:
+        super().__init__(memory, client)
         self.group_id = group_id
-        self.memory = memory or GroupMemory()
-        self.held_bytes = 0
         self.offsets = OffsetStore()
         self.group_epoch = INITIAL_EPOCH
         self.metadata_hash = 0
@@ -43,6 +49,9 @@ class ModernGroup(ABC, Generic[M]):
         self.target: dict[str, Partitions] = {}
         self.image_version = -1
         self.is_assigning = False
+        self.partition_bytes = 0
+        self.promised_bytes = 0
+        self._targeted = self._assigned = 0
         self.hold(GROUP_BYTES + getsizeof(group_id))
 
     def __repr__(self) -> str:
@@ -60,15 +69,32 @@ class ModernGroup(ABC, Generic[M]):
     def is_empty(self) -> bool:
         return not self.members
 
-    def hold(self, more: int) -> None:
-        """Count more memory, or less if negative."""
-        self.held_bytes += more
-        self.memory.members += more
+    # Memory
+
+    def count_partitions(self, targeted: int, assigned: int) -> None:
+        """Count more partitions in targets and in assignments, or fewer if negative.
+
+        Shape: a target counts twice, since members take it over later without asking for memory.
+        """
+        self._targeted += targeted
+        self._assigned += assigned
+        size = self.PARTITION_BYTES * (self._targeted + max(self._targeted, self._assigned))
+        self.hold(size - self.partition_bytes)
+        self.partition_bytes = size
+
+    def more_for(self, partitions: int) -> int:
+        """The additional memory that the group needs if its target has this many partitions."""
+        return 2 * self.PARTITION_BYTES * partitions - self.partition_bytes - self.promised_bytes
+
+    def promise(self, size: int) -> None:
+        """Count memory for a target that is being computed; 0 when it is stored, or has failed."""
+        self.hold(size - self.promised_bytes)
+        self.promised_bytes = size
 
     def forget(self) -> None:
         """Stop counting memory for the group."""
-        self.memory.offsets -= self.offsets.held_bytes
-        self.hold(-self.held_bytes)
+        super().forget()
+        self.promised_bytes = 0
 
 
 def partition_count(partitions: Mapping[bytes, Collection[int]]) -> int:

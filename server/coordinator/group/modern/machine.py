@@ -9,7 +9,7 @@ must not confirm what another coordinator has changed meanwhile. Source: GroupMe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kwire.errors import ErrorCode
@@ -19,7 +19,8 @@ from ...result import Result, Timer
 from ..kinds import GroupHome
 from ..offsets import group_error_for
 from .deadlines import Deadlines, SetDeadline
-from .draft import AssignTarget, Draft
+from .draft import Afterwards, AssignTarget, Draft
+from .group import ModernGroup
 from .refusal import Refusal
 from .surroundings import Metadata, Surroundings
 
@@ -159,7 +160,34 @@ class GroupMachine(Generic[D]):
             if group is None or group.kind != self.kind or group.is_assigning:
                 return
             group.is_assigning = True
+            group.promise(max(effect.more_bytes, 0))
         out.effects.append(effect._replace(owner=cause()))
+
+    def belongs_to(self, group_id: str, account: Hashable) -> Afterwards:
+        """Count a group for the client that has made or joined it, once that is stored."""
+
+        def step(now_ms: int, out: Result[Any]) -> None:
+            group = self.shard.groups.get(group_id)
+            if group is not None:
+                group.used_by(account)
+
+        return step
+
+    def assigned(
+        self, group: ModernGroup[Any], run: Callable[[Surroundings, D], None]
+    ) -> Operation[D]:
+        """The operation that stores a computed target; what was promised for it is released at the end."""
+
+        def release(now_ms: int, out: Result[Any]) -> None:
+            known: Any = self.shard.groups.get(group.group_id)
+            if known is group:
+                group.promise(0)
+
+        def store(near: Surroundings, draft: D) -> None:
+            run(near, draft)
+            draft.afterwards.append(release)
+
+        return Operation(group.group_id, None, store, nobody, unwritten=release)
 
     # Running operations
 

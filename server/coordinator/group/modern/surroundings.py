@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from ....metadata.image import MetadataImage
+from ....shares import NOBODY
 from ..config import GroupConfig
 from ..memory import GroupMemory
 from .topic_hash import TopicHashes
 
 
 class Client(NamedTuple):
-    """The sender of a request: its version, and the topics that it may see."""
+    """The sender of a request: its version, the topics that it may see, and for whom memory is counted."""
 
     client_id: str
     client_host: str
     version: int
     may_describe: Callable[[str], bool]
+    account: Hashable = NOBODY
 
 
 class GroupSettings(NamedTuple):

@@ -7,22 +7,20 @@ updated along with it, or cached until it changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from sys import getsizeof
 
 from kwire.errors import ErrorCode
 
 from ....metadata.topic_partition import TopicPartition
+from ....shares import NOBODY
 from ..kinds import Committer, PartitionCheck
 from ..memory import MEMBER_BYTES, GroupMemory
 from ..modern.group import NAME_BYTES, ModernGroup, partition_count
 from ..modern.members import NO_PARTITIONS, Partitions
 from .member import ShareGroupMember
 from .records import NamedPartitions, StatePartitions
-
-#: A partition in an assignment, or one that has a state.
-PARTITION_BYTES = 64
 
 
 class ShareGroupState(Enum):
@@ -48,8 +46,10 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     protocol_type = "share"
     keeps_offsets = False
 
-    def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
-        super().__init__(group_id, memory)
+    def __init__(
+        self, group_id: str, memory: GroupMemory | None = None, client: Hashable = NOBODY
+    ) -> None:
+        super().__init__(group_id, memory, client)
         self.topics: Counter[str] = Counter()
         self.states: StatePartitions | None = None
         # Soft state: lost when the coordinator moves.
@@ -140,6 +140,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         self.remove_member(member.member_id, keep_place=True)
         self.members[member.member_id] = member
         self.hold(member_bytes(member))
+        self.count_partitions(0, partition_count(member.assigned))
         _count(self.topics, member.subscribed_topic_names, 1)
 
     def remove_member(self, member_id: str, *, keep_place: bool = False) -> None:
@@ -149,6 +150,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         if old is None:
             return
         self.hold(-member_bytes(old))
+        self.count_partitions(0, -partition_count(old.assigned))
         _count(self.topics, old.subscribed_topic_names, -1)
         if not keep_place:
             del self.members[member_id]
@@ -159,8 +161,8 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         old = self.target.pop(member_id, NO_PARTITIONS)
         if partitions is not None:
             self.target[member_id] = partitions
-        self.hold(
-            PARTITION_BYTES * (partition_count(partitions or NO_PARTITIONS) - partition_count(old))
+        self.count_partitions(
+            partition_count(partitions or NO_PARTITIONS) - partition_count(old), 0
         )
 
     def put_states(self, states: StatePartitions | None) -> None:
@@ -172,25 +174,32 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
 
 
 def member_bytes(member: ShareGroupMember) -> int:
-    """The memory of a member, without its target."""
+    """The memory of a member, without its partitions."""
     return (
         MEMBER_BYTES
         + getsizeof(member.member_id)
         + getsizeof(member.rack_id)
         + getsizeof(member.client_id)
         + sum(NAME_BYTES + getsizeof(name) for name in member.subscribed_topic_names)
-        + PARTITION_BYTES * partition_count(member.assigned)
     )
 
 
 def _states_bytes(states: StatePartitions | None) -> int:
     if states is None:
         return 0
-    topics = [*states.initializing.values(), *states.initialized.values()]
+    return (
+        topics_bytes(states.initializing)
+        + topics_bytes(states.initialized)
+        + sum(NAME_BYTES + getsizeof(name) for name in states.deleting.values())
+    )
+
+
+def topics_bytes(topics: Mapping[bytes, NamedPartitions]) -> int:
+    """The memory of partitions that have a state."""
     return sum(
-        NAME_BYTES + getsizeof(name) + PARTITION_BYTES * len(partitions)
-        for name, partitions in topics
-    ) + sum(NAME_BYTES + getsizeof(name) for name in states.deleting.values())
+        NAME_BYTES + getsizeof(name) + ShareGroup.PARTITION_BYTES * len(partitions)
+        for name, partitions in topics.values()
+    )
 
 
 def _count(topics: Counter[str], names: Iterable[str], change: int) -> None:

@@ -30,7 +30,7 @@ from .records import (
     ShareMemberRecord,
     ShareTargetRecord,
 )
-from .states import ask_for_states, missing_states
+from .states import ask_for_states, missing_states, refuses_states
 from .target import update_target
 
 SESSION_DUE = "share_session_due"
@@ -137,7 +137,14 @@ def heartbeat(
             ]
         )
     draft.answer = response
-    ask_for_states(near, group, epoch, missing_states(near, group, topics), draft)
+    missing = missing_states(near, group, topics)
+    if missing:
+        error = refuses_states(near, group, missing)
+        if error is not ErrorCode.NONE:
+            if not old.assigned:
+                raise Refusal(error)
+            missing = {}  # it keeps what it has until there is room
+    ask_for_states(near, group, epoch, missing, draft)
 
 
 def _check_size(near: Surroundings, group: ShareGroup, member_id: str) -> None:
@@ -157,7 +164,7 @@ def _check_memory(
         return
     known = member_bytes(old) if old.member_id in group.members else -GROUP_BYTES
     more = member_bytes(new) - known
-    error = near.memory.refuses_members(near.config, group.held_bytes, more)
+    error = near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
         raise Refusal(error)
 

@@ -6,7 +6,7 @@ Source: GroupMetadataManager (share parts).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.errors import ErrorCode
@@ -65,7 +65,10 @@ class ShareGroups(GroupMachine[Draft]):
                 return
             joins = request.member_epoch == JOIN_EPOCH
             group = self.group_for(request.group_id, make=joins)
+            group.used_by(client.account)
             heartbeat.heartbeat(near, group, request, client, draft)
+            if joins:
+                draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
         self.perform(
             Operation(request.group_id, token, run, heartbeat.refused, reads=True), now_ms, out
@@ -114,9 +117,13 @@ class ShareGroups(GroupMachine[Draft]):
     ) -> Result[Any]:
         """Store a target that was computed in steps; it is None if that failed."""
         out: Result[Any] = Result()
+        group = self.shard.groups.get(effect.group_id)
+        if not isinstance(group, ShareGroup):
+            return out
 
         def run(near: Surroundings, draft: Draft) -> None:
-            group = self.existing(effect.group_id)
+            if self.existing(effect.group_id) is not group:
+                return
             if not group.is_assigning or effect.epoch > group.group_epoch:
                 return  # it was computed for a deleted group with the same name
             group.is_assigning = False
@@ -125,7 +132,7 @@ class ShareGroups(GroupMachine[Draft]):
             present = [each for each in effect.member_ids if each in group.members]
             write_target(group, present, found, effect.epoch, now_ms, draft)
 
-        self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
+        self.perform(self.assigned(group, run), now_ms, out)
         return out
 
     def committed(
@@ -175,18 +182,24 @@ class ShareGroups(GroupMachine[Draft]):
     # Offsets
 
     def alter_offsets(
-        self, group_id: str, topics: states.Topics, token: int, now_ms: int
+        self, group_id: str, topics: states.Topics, account: Hashable, token: int, now_ms: int
     ) -> Result[Alteration]:
-        """Prepare to alter the offsets of an empty group.
+        """Prepare to alter the offsets of an empty group, for a client.
 
-        Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; those of GroupMemory.refuses_members.
         """
         out: Result[Alteration] = Result()
 
         def run(near: Surroundings, draft: Draft) -> None:
             group = self.group_for(group_id, make=True)
             _check_empty(group)
+            group.used_by(account)
+            more = 0 if group_id in self.shard.groups else group.held_bytes
+            error = states.refuses_states(near, group, topics, more)
+            if error is not ErrorCode.NONE:
+                raise Refusal(error)
             states.note_initializing(near, group, topics, draft)
+            draft.afterwards.append(self.belongs_to(group_id, account))
             draft.answer = Alteration(state_epoch=group.group_epoch)
 
         def refuse(refusal: Refusal) -> Alteration:

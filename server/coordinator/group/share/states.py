@@ -17,7 +17,7 @@ from ....metadata.image import MetadataImage
 from ...share.rows import InitializeState, StatePartition
 from ..modern.draft import Draft
 from ..modern.surroundings import Surroundings
-from .group import ShareGroup
+from .group import ShareGroup, topics_bytes
 from .records import NamedPartitions, StatePartitions, StatePartitionsRecord
 
 Topics = Mapping[bytes, NamedPartitions]
@@ -110,6 +110,22 @@ def ask_for_states(
         for number in sorted(partitions)
     ]
     draft.effects.append(InitializeStates(group.group_id, rows))
+
+
+def refuses_states(
+    near: Surroundings, group: ShareGroup, topics: Topics, more: int = 0
+) -> ErrorCode:
+    """The error if there is no memory to note that partitions have a state, and for `more` other bytes; or NONE.
+
+    Errors: those of GroupMemory.refuses_members.
+    """
+    known = group.initialized
+    new = {
+        topic_id: NamedPartitions(name, partitions - _partitions(known, topic_id))
+        for topic_id, (name, partitions) in topics.items()
+    }
+    more += topics_bytes(new)
+    return near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
 
 
 def note_initializing(near: Surroundings, group: ShareGroup, topics: Topics, draft: Draft) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from kwire.errors import ErrorCode
+
 from ..modern.draft import AssignTarget, Draft
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import names_in_order
+from ..modern.refusal import Refusal
 from ..modern.steps import exhaust
 from ..modern.surroundings import Surroundings
 from .group import ShareGroup
@@ -30,16 +33,29 @@ def update_target(
     topics: Counter[str],
     draft: Draft,
 ) -> tuple[int, Partitions]:
-    """Compute a new target if the group's epoch requires one; return its epoch and the target of `new`."""
+    """Compute a new target if the group's epoch requires one; return its epoch and the target of `new`.
+
+    Errors: COORDINATOR_LOAD_IN_PROGRESS if there is no memory for the target, and `new` has no partitions.
+    """
     present = group.assignment_epoch, group.target_of(new.member_id)
     if group.assignment_epoch >= group_epoch or group.is_assigning:
         return present
     if not near.may_assign(group.assignment_timestamp_ms):
         return present
     given = sharing_input(near, group, new, topics)
+    # Each partition has a member, and each member a partition: of all topics, or of each.
+    shared = len(given.members) if given.alike else sum(topics.values())
+    more = group.more_for(sum(map(len, given.partitions.values())) + shared)
+    error = near.memory.refuses_assignment(near.config, group.client, group.held_bytes, more)
+    if error is not ErrorCode.NONE:
+        if new.assigned:
+            return present  # it keeps what it has until there is room
+        raise Refusal(error)
     steps = assign_simple(given)
     if given.work > AT_ONCE:
-        draft.effects.append(AssignTarget(group.group_id, group_epoch, list(given.members), steps))
+        draft.effects.append(
+            AssignTarget(group.group_id, group_epoch, list(given.members), steps, more_bytes=more)
+        )
         return present
     found = exhaust(steps)
     write_target(group, list(given.members), found, group_epoch, near.now_ms, draft)
