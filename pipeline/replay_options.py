@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+
+from kwire.server.times import unix_ms
 
 from .offsets import Offsets
 from .options import add_cluster, add_spark, add_topics
@@ -152,12 +153,10 @@ def time_ms(text: str) -> int:
     if text.lstrip("-").isdigit():
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        moment: int = unix_ms(text)
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is neither ISO 8601 nor milliseconds") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return moment
 
 
 def targets(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:

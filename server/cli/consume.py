@@ -85,7 +85,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="WHERE",
         type=position,
         help="where to start in each partition: beginning (default with -e), end (default without -e), an offset, -N (the last N records), or a time as"
-        " @2025-01-31T12:00:00, @-15m or @MILLISECONDS",
+        " @2025-01-31T12:00:00 (UTC, unless it ends with a zone such as +02:00), @-15m or @MILLISECONDS",
     )
     parser.add_argument(
         "--until",

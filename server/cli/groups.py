@@ -130,14 +130,21 @@ def _add_reset(verb: ArgumentParser) -> None:
         "--to",
         metavar="WHERE",
         type=target,
-        help="earliest, latest, current, an offset, or a time such as 2025-01-31T12:00:00",
+        help="earliest, latest, current, an offset, or a time such as 2025-01-31T12:00:00, which is UTC unless it ends with a zone"
+        " such as +02:00",
     )
     for word in ("earliest", "latest", "current"):
         to.add_argument(
             f"--to-{word}", dest="to", action="store_const", const=target(word), help=f"--to {word}"
         )
     to.add_argument("--to-offset", dest="to", type=offset_target, metavar="N", help="--to N")
-    to.add_argument("--to-datetime", dest="to", type=time_target, metavar="TIME", help="--to TIME")
+    to.add_argument(
+        "--to-datetime",
+        dest="to",
+        type=time_target,
+        metavar="TIME",
+        help="--to TIME; UTC unless it ends with a zone",
+    )
     to.add_argument(
         "--shift-by",
         dest="to",

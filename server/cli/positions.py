@@ -8,7 +8,9 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ..arguments import shown
 from ..explain.asking import EARLIEST, LATEST
+from .client import whole_number
 
 Partition = tuple[str, int]
 #: Returns the first offset at or after a Unix time in ms, or at EARLIEST or LATEST; partitions without one are omitted.
@@ -41,30 +43,44 @@ def position(text: str) -> Position:
     if text in WORDS:
         return Position(word=WORDS[text])
     if re.fullmatch("[0-9]+", text):
-        return Position(offset=int(text))
+        return Position(offset=whole_number(text))
     if re.fullmatch("-[0-9]+", text):
-        return Position(before_end=int(text[1:]))
+        return Position(before_end=whole_number(text[1:]))
     if text.startswith("@"):
-        return Position(time_ms=unix_ms(text[1:]))
+        return Position(time_ms=moment(text[1:]))
     raise ArgumentTypeError(
-        f"{text!r} is neither beginning, end, an offset, -N (the last N) nor @TIME"
+        f"{shown(text)} is neither beginning, end, an offset, -N (the last N) nor @TIME"
     )
 
 
-def unix_ms(text: str) -> int:
-    """Parse milliseconds since 1970, an ISO time (local unless it has a zone) or -15m. Errors: ArgumentTypeError."""
-    if re.fullmatch("[0-9]+", text):
-        return int(text)
+def moment(text: str) -> int:
+    """Parse milliseconds since 1970, an ISO time or -15m. Errors: ArgumentTypeError."""
     ago = re.fullmatch("-([0-9]+)([smhd])", text)
     if ago:
-        return int((time.time() - int(ago[1]) * SECONDS[ago[2]]) * 1000)
-    from datetime import datetime
+        ago_ms = whole_number(ago[1]) * SECONDS[ago[2]] * 1000
+        return max(int(time.time() * 1000) - ago_ms, 0)
+    try:
+        return time_of(text)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(
+            f"{shown(text)} is neither a time such as 2025-01-31T12:00:00, milliseconds since 1970, nor -15m"
+        ) from None
+
+
+def time_of(text: str) -> int:
+    """Parse milliseconds since 1970, or an ISO time, in UTC unless it has a zone. Errors: ArgumentTypeError.
+
+    Shape: the protocol gives a meaning to times before 1970, so that they are taken as 0.
+    """
+    if re.fullmatch("[0-9]+", text):
+        return whole_number(text)
+    from ..times import unix_ms
 
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        return max(unix_ms(text), 0)
     except ValueError:
         raise ArgumentTypeError(
-            f"{text!r} is neither a time such as 2025-01-31T12:00:00, milliseconds since 1970, nor -15m"
+            f"{shown(text)} is not a time such as 2025-01-31T12:00:00"
         ) from None
 
 

@@ -6,10 +6,10 @@ import csv
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import NamedTuple
 
-from .positions import SECONDS
+from .client import whole_number
+from .positions import SECONDS, time_of
 
 WORDS = ("earliest", "latest", "current")
 DURATION = re.compile(
@@ -36,7 +36,7 @@ def target(text: str) -> Target:
     if text in WORDS:
         return Target(word=text)
     if re.fullmatch("[0-9]+", text):
-        return Target(offset=int(text))
+        return Target(offset=whole_number(text))
     try:
         return time_target(text.removeprefix("@"))
     except ArgumentTypeError:
@@ -46,34 +46,30 @@ def target(text: str) -> Target:
 
 
 def time_target(text: str) -> Target:
-    """Parse an ISO time (local unless it has a zone), or milliseconds since 1970. Errors: ArgumentTypeError."""
-    if re.fullmatch("[0-9]+", text):
-        return Target(time_ms=int(text))
-    try:
-        return Target(time_ms=int(datetime.fromisoformat(text).timestamp() * 1000))
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a time such as 2025-01-31T12:00:00") from None
+    """Parse an ISO time, in UTC unless it has a zone, or milliseconds since 1970. Errors: ArgumentTypeError."""
+    return Target(time_ms=time_of(text))
 
 
 def offset_target(text: str) -> Target:
     """Parse an offset. Errors: ArgumentTypeError."""
     if not re.fullmatch("[0-9]+", text):
         raise ArgumentTypeError(f"{text!r} is not an offset")
-    return Target(offset=int(text))
+    return Target(offset=whole_number(text))
 
 
 def shift_target(text: str) -> Target:
     """Parse a number of offsets to move forward, or backward if negative. Errors: ArgumentTypeError."""
     if not re.fullmatch("[+-]?[0-9]+", text):
         raise ArgumentTypeError(f"{text!r} is not a number of offsets such as -10")
-    return Target(shift=int(text))
+    number = whole_number(text.lstrip("+-"))
+    return Target(shift=-number if text.startswith("-") else number)
 
 
 def duration_target(text: str) -> Target:
     """Parse a duration before now: PT1H30M (ISO 8601), or 90m. Errors: ArgumentTypeError."""
     short = re.fullmatch("([0-9]+)([smhd])", text)
     if short:
-        return Target(ago_ms=int(short[1]) * SECONDS[short[2]] * 1000)
+        return Target(ago_ms=whole_number(short[1]) * SECONDS[short[2]] * 1000)
     found = DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
         raise ArgumentTypeError(f"{text!r} is neither a duration such as PT1H30M nor 90m")
@@ -98,7 +94,7 @@ def resolved(
     Shape: `at_time` returns, for a Unix time in ms, the first offset at or after it by partition; if there is none, the
     end is used. A partition without a commit is omitted if the target is relative to the commit.
     """
-    time_ms = where.time_ms if where.ago_ms is None else now_ms - where.ago_ms
+    time_ms = where.time_ms if where.ago_ms is None else max(now_ms - where.ago_ms, 0)
     found = {} if time_ms is None else at_time(time_ms)
     result = {}
     for tp in tps:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+from ..times import unix_ms
 
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 32
@@ -375,11 +376,8 @@ def as_time(text: str, token: Token) -> int:
     FilterError.
     """
     try:
-        when = datetime.fromisoformat(text)
+        return unix_ms(text)
     except ValueError:
         raise FilterError(
             f"{text!r} at {token.at + 1} is not a time such as 2026-01-31T12:00"
         ) from None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return int(when.timestamp() * 1000)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
+from ..times import unix_ms
 from . import facts, topics
 from .console import Console, Refused, said
 from .facts import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
@@ -94,9 +94,8 @@ def asked_of(query: Any) -> Asked:
             error, start = f"“{start_text}” is not an offset.", 0
     elif since == "time":
         try:
-            when = datetime.fromisoformat(start_text)
-            start = int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
-        except (ValueError, OverflowError):
+            start = unix_ms(start_text)
+        except ValueError:
             error = f"“{start_text}” is not a time such as 2026-01-31T12:00."
             since = "newest"
     limit = number_in(query.get("limit"), LIMITS[1])

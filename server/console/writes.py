@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
@@ -36,6 +35,7 @@ from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicPr
 from kwire.records.builder import BatchBuilder
 
 from ..config.changes import Operation, ResourceType
+from ..times import unix_ms
 from . import facts, topics, transactions
 from .console import Refused, said
 from .guard import COOKIE, SESSION_MS, Guard
@@ -595,11 +595,10 @@ async def resets(writes: Writes, values: Values) -> list[Preview]:
     by_time: dict[str, dict[int, int]] = {}
     if to == "time":
         try:
-            when = datetime.fromisoformat(at)
+            time_ms = unix_ms(at)
         except ValueError:
             raise Problem(f"“{at}” is not a time such as 2026-01-31T12:00.") from None
-        when = when if when.tzinfo else when.replace(tzinfo=UTC)
-        by_time = await facts.offsets(console, partitions, int(when.timestamp() * 1000))
+        by_time = await facts.offsets(console, partitions, time_ms)
     elif to in ("offset", "shift"):
         try:
             int(at)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from kwire.pipeline.replay_options import time_ms as pipeline_time_ms
+from server.__main__ import make_parser
+from server.cli.positions import Position, position
 from server.cli.reset_target import (
     Target,
     duration_target,
@@ -18,6 +22,7 @@ from server.cli.reset_target import (
     time_target,
     topic_and_partitions,
 )
+from server.times import unix_ms
 
 TPS = [("t", 0), ("t", 1)]
 STARTS = {("t", 0): 10, ("t", 1): 0}
@@ -44,6 +49,46 @@ def test_targets_are_read(parse: Callable[[str], Target], text: str, expected: T
     assert parse(text) == expected
 
 
+@pytest.fixture
+def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose zone is not UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("new_york")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2025-01-31T12:00:00", 1738324800000),
+        ("2025-01-31T12:00:00.123", 1738324800123),
+        ("2025-01-31", 1738281600000),
+        ("2025-01-31T12:00:00Z", 1738324800000),
+        ("2025-01-31T12:00:00-05:00", 1738342800000),
+        ("1738324800000", 1738324800000),
+        ("1969-12-31T23:59:59.999", 0),  # -1 would be the end of a partition
+    ],
+)
+def test_time_without_a_zone_is_utc_on_any_machine(text: str, expected: int) -> None:
+    assert time_target(text) == Target(time_ms=expected)
+    assert target(f"@{text}") == Target(time_ms=expected)
+    assert position(f"@{text}") == Position(time_ms=expected)
+    assert pipeline_time_ms(text) in (expected, -1)
+    assert unix_ms(text) in (expected, -1) if "-" in text else True
+
+
+@pytest.mark.parametrize("words", [["groups", "reset"], ["consume"]])
+def test_help_says_which_zone_a_time_has(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        make_parser(words[0]).parse_args([*words, "--help"])
+    assert "UTC" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
@@ -51,6 +96,11 @@ def test_targets_are_read(parse: Callable[[str], Target], text: str, expected: T
         (target, "-1"),
         (time_target, "noon"),
         (offset_target, "1.5"),
+        (offset_target, "9" * 19),
+        (offset_target, "9" * 5000),
+        (shift_target, "-" + "9" * 19),
+        (time_target, "9" * 19),
+        (duration_target, "9" * 19 + "d"),
         (shift_target, "x"),
         (duration_target, "P"),
         (duration_target, "PT"),
