@@ -4,5 +4,6 @@ A job's module has `run(options) -> exit code`, and JOB_options, which needs no 
 name. What jobs share:
 `options.py` (the options of all jobs), `session.py` (Spark), `cluster.py` (requests to brokers outside of Spark),
 `problems.py` (errors that users read), `progress.py` (what is shown while a job runs). Imports in this package are relative;
-the broker's file formats come from `kwire.server.log`.
+the broker's file formats come from `kwire.server.log`, and what all commands share from `kwire.server.arguments`, `streams` and
+`times`.
 """

@@ -26,7 +26,7 @@ def test_annotations_make_no_circles_of_imports(package: str) -> None:
     assert circles == []
 
 
-def test_pipeline_takes_of_the_broker_its_file_formats_only() -> None:
+def test_pipeline_takes_of_the_broker_its_file_formats_and_what_all_commands_share() -> None:
     taken = {
         (path.relative_to(ROOT).as_posix(), node.module)
         for path in (ROOT / "pipeline").rglob("*.py")
@@ -34,6 +34,7 @@ def test_pipeline_takes_of_the_broker_its_file_formats_only() -> None:
         if isinstance(node, ast.ImportFrom) and node.module and "server" in node.module.split(".")
     }
     assert taken
+    shared = {f"kwire.server.{name}" for name in ("arguments", "streams", "times")}
     assert {
         module for _, module in taken if not f"{module}.".startswith("kwire.server.log.")
-    } == set()
+    } == shared
