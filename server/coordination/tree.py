@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from .acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl
@@ -158,6 +158,7 @@ class NodeTree:
 
     def __init__(self, zxid: int = 0) -> None:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
+        self._owned: dict[int, dict[str, None]] = {}  # the ephemeral nodes of each session
         self.zxid = zxid
         self.sessions: dict[int, Session] = {}
 
@@ -170,7 +171,7 @@ class NodeTree:
 
     def link(self, path: str, node: Node) -> None:
         """Restore a stored node; its parent need not exist yet."""
-        self.nodes[path] = node
+        self._put(path, node)
 
     def link_children(self) -> None:
         """Add every node to its parent once all are restored. Errors: NoNode for an orphan."""
@@ -187,7 +188,25 @@ class NodeTree:
 
     def owned_by(self, owner: int) -> list[str]:
         """The ephemeral nodes of a session."""
-        return [path for path, node in self.nodes.items() if node.owner == owner]
+        return list(self._owned.get(owner, ()))
+
+    @property
+    def ephemerals(self) -> Mapping[int, Collection[str]]:
+        """The ephemeral nodes by session."""
+        return self._owned
+
+    def _put(self, path: str, node: Node) -> None:
+        self.nodes[path] = node
+        if node.owner not in (0, CONTAINER):
+            self._owned.setdefault(node.owner, {})[path] = None
+
+    def _take(self, path: str) -> None:
+        node = self.nodes.pop(path)
+        owned = self._owned.get(node.owner)
+        if owned is not None:
+            del owned[path]
+            if not owned:
+                del self._owned[node.owner]
 
     # Sessions that outlive the process
 
@@ -282,11 +301,12 @@ class NodeTree:
         parent.children.add(name)
         parent.creates += 1
         parent.pzxid = self.zxid
-        node = self.nodes[path] = Node(op.data, self.zxid, now_ms, op.owner)
+        node = Node(op.data, self.zxid, now_ms, op.owner)
         node.acl = op.acl
+        self._put(path, node)
 
         def revert() -> None:
-            del self.nodes[path]
+            self._take(path)
             assert parent.children is not None
             parent.children.discard(name)
             parent.creates -= 1
@@ -371,13 +391,13 @@ class NodeTree:
         parent = self.node(parent_path)
         name = path[path.rindex("/") + 1 :]
         before = parent.pzxid
-        del self.nodes[path]
+        self._take(path)
         assert parent.children is not None
         parent.children.discard(name)
         parent.pzxid = self.zxid
 
         def revert() -> None:
-            self.nodes[path] = node
+            self._put(path, node)
             assert parent.children is not None
             parent.children.add(name)
             parent.pzxid = before
