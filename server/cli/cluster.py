@@ -7,7 +7,6 @@ import logging
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..config import ConfigError
 from ..config.endpoints import parse_host_port
@@ -17,9 +16,6 @@ from .client import add_bootstrap
 from .log_output import configure_logging
 from .output import add_output
 from .serve import read_file
-
-if TYPE_CHECKING:
-    from ..coordination.zookeeper_server.server import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +110,16 @@ def run(options: Namespace) -> int:
         return with_brokers(verb, options)
     from ..coordination.store import StoreClosed
     from .cluster_processes import ClusterPlan, run_processes
+    from .zookeeper import settings_for_brokers
 
     try:
         host, port = parse_host_port(options.listen, "--listen")
         check(options, port)
-        store = None if options.zookeeper is not None else store_settings(options.zookeeper_listen)
+        store = (
+            None
+            if options.zookeeper is not None
+            else settings_for_brokers(options.zookeeper_listen, options.brokers)
+        )
         arguments = tuple(broker_arguments(options))
     except ConfigError as error:
         print(f"kwire: {error.explain()}", file=sys.stderr)
@@ -163,13 +164,6 @@ def check(options: Namespace, port: int) -> None:
         )
     if options.zookeeper == "":
         raise ConfigError("--zookeeper '': omit the option to have this command serve a store")
-
-
-def store_settings(listen: str) -> Settings:
-    """The settings of the store's server. Errors: ConfigError."""
-    from .zookeeper import settings_of
-
-    return settings_of(listen, 2000, "*")
 
 
 def broker_arguments(options: Namespace) -> list[str]:

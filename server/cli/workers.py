@@ -178,9 +178,9 @@ def plan_of(options: Namespace, properties: Mapping[str, str], config: BrokerCon
     zookeeper = config.get_optional_str("zookeeper.connect")
     store = None
     if not zookeeper:
-        from .zookeeper import settings_of
+        from .zookeeper import settings_for_brokers
 
-        store = settings_of(STORE_LISTEN, 2000, "*")
+        store = settings_for_brokers(STORE_LISTEN, count)
     return WorkerPlan(
         count=count,
         properties=properties,

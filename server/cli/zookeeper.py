@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_DATA_DIR = "kwire-data"
 DEFAULT_LISTEN = "localhost:2181"
+DEFAULT_CONNECTIONS = 60
 NOTICE = (
     "Serves ZooKeeper's protocol from one process: its data is not replicated. "
     "It is meant for development and tests; a production cluster needs an ensemble of Apache ZooKeeper"
@@ -50,6 +51,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="length of a tick; session timeouts are between 2 and 20 ticks (default 2000)",
     )
     add(
+        "--max-client-connections",
+        metavar="N",
+        type=int,
+        default=DEFAULT_CONNECTIONS,
+        help="connections accepted from one address; 0 for any number "
+        f"(default {DEFAULT_CONNECTIONS})",
+    )
+    add(
         "--words",
         metavar="LIST",
         default="*",
@@ -75,7 +84,9 @@ def run(options: Namespace) -> int:
     from ..coordination.store import StoreClosed
 
     try:
-        settings = settings_of(options.listen, options.tick_ms, options.words)
+        settings = settings_of(
+            options.listen, options.tick_ms, options.words, options.max_client_connections
+        )
     except ConfigError as error:
         print(f"kwire: {error.explain()}", file=sys.stderr)
         return 2
@@ -89,7 +100,9 @@ def run(options: Namespace) -> int:
         return 1
 
 
-def settings_of(listen: str, tick_ms: int, words: str) -> Settings:
+def settings_of(
+    listen: str, tick_ms: int, words: str, max_client_connections: int = DEFAULT_CONNECTIONS
+) -> Settings:
     """The settings from the options. Errors: ConfigError."""
     from ..coordination.zookeeper_server.machine import Limits
     from ..coordination.zookeeper_server.server import Settings
@@ -98,6 +111,10 @@ def settings_of(listen: str, tick_ms: int, words: str) -> Settings:
     host, port = parse_host_port(listen, "--listen")
     if tick_ms < 1:
         raise ConfigError(f"--tick-ms {tick_ms}: not a positive number of milliseconds")
+    if max_client_connections < 0:
+        raise ConfigError(
+            f"--max-client-connections {max_client_connections}: not a number of connections"
+        )
     chosen = frozenset(WORDS)
     if words.strip() != "*":
         chosen = frozenset(filter(None, map(str.strip, words.split(","))))
@@ -105,7 +122,14 @@ def settings_of(listen: str, tick_ms: int, words: str) -> Settings:
             raise ConfigError(
                 f"--words {words}: {', '.join(sorted(unknown))} unknown; known are {', '.join(WORDS)}"
             )
-    return Settings(host, port, Limits(2 * tick_ms, 20 * tick_ms), chosen)
+    limits = Limits(2 * tick_ms, 20 * tick_ms)
+    return Settings(host, port, limits, chosen, max_client_connections)
+
+
+def settings_for_brokers(listen: str, brokers: int) -> Settings:
+    """The settings of a server for brokers on this machine. Errors: ConfigError."""
+    # A broker has one connection, and a second one while it replaces a lost one.
+    return settings_of(listen, 2000, "*", DEFAULT_CONNECTIONS + 2 * brokers)
 
 
 async def serve(data_dir: Path, settings: Settings) -> int:

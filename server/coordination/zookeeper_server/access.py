@@ -9,7 +9,8 @@ Source: PrepRequestProcessor.fixupACL, ZooKeeperServer.checkACL, the providers o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from ..acl import ANYONE, OPEN, Acl, AclEntry, AclId
 from ..store import StoreError
@@ -19,6 +20,12 @@ SPECIAL_PATHS = frozenset({"/", "/zookeeper", "/zookeeper/quota", "/zookeeper/co
 #: Characters that a name may not contain: control characters, surrogates and private-use characters.
 BAD_CHARACTERS = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 RELATIVE = re.compile(r"/\.\.?(?:/|$)")
+#: The maximum length of an access control list. A real server has no such limit, but each request on the node compares
+#: the whole list with the client's ids.
+MAX_ACL_ENTRIES = 1000
+#: The maximum number of ids that a connection may have, and of characters in one of them.
+MAX_IDS = 64
+MAX_ID_CHARACTERS = 1024
 
 
 class Refused(StoreError):
@@ -46,10 +53,12 @@ def validate_path(path: str | None) -> str:
 def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
     """The list as stored: without duplicates, `auth` expanded; None for the open one.
 
-    Errors: Refused (INVALID_ACL) for an empty list, an unknown scheme or an invalid id.
+    Errors: Refused (INVALID_ACL) for an empty or too long list, an unknown scheme or an invalid id.
     """
     if acl == OPEN:
         return None
+    if acl is not None and len(acl) > MAX_ACL_ENTRIES:
+        raise Refused(Code.INVALID_ACL)
     expanded: list[AclEntry] = []
     for entry in dict.fromkeys(acl or ()):
         scheme, id_ = entry.id
@@ -64,35 +73,36 @@ def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
             expanded.append(entry)
         else:
             raise Refused(Code.INVALID_ACL)
+        if len(expanded) > MAX_ACL_ENTRIES:
+            raise Refused(Code.INVALID_ACL)
     if not expanded:
         raise Refused(Code.INVALID_ACL)
     return tuple(expanded)
 
 
-def check_acl(acl: Acl | None, permission: int, ids: Iterable[AclId]) -> None:
+def check_acl(acl: Acl | None, permission: int, ids: Collection[AclId]) -> None:
     """Refuse a client if the list does not grant it a permission. Errors: Refused (NO_AUTH)."""
     if acl is None:
         return
     for perms, granted in acl:
         if not perms & permission:
             continue
-        if granted == ANYONE:
+        if granted == ANYONE or granted in ids:
             return
-        for known in ids:
-            if known.scheme == granted.scheme and matches(granted, known.id):
-                return
+        if granted.scheme == "ip" and any(
+            in_network(granted.id, known.id) for known in ids if known.scheme == "ip"
+        ):
+            return
     raise Refused(Code.NO_AUTH)
 
 
-def matches(granted: AclId, known: str) -> bool:
-    """Whether an id in a list covers a client's id of the same scheme."""
-    if granted.scheme == "ip":
-        network, address = ip_network(granted.id), ip_network(known)
-        if network is None or address is None:
-            return False
-        shift = 32 - network[1]
-        return network[0] >> shift == address[0] >> shift
-    return granted.id == known
+def in_network(granted: str, known: str) -> bool:
+    """Whether an address or a network in a list covers a client's address."""
+    network, address = ip_network(granted), ip_network(known)
+    if network is None or address is None:
+        return False
+    shift = 32 - network[1]
+    return network[0] >> shift == address[0] >> shift
 
 
 def hide_passwords(acl: Acl) -> Acl:
@@ -108,7 +118,9 @@ def hide_passwords(acl: Acl) -> Acl:
 def authenticate(scheme: str | None, auth: bytes | None, address: str) -> AclId:
     """The id that the credentials prove. Errors: Refused (AUTH_FAILED)."""
     if scheme == "digest" and auth is not None:
-        return AclId("digest", digest_id(auth))
+        id_ = digest_id(auth)
+        if len(id_) <= MAX_ID_CHARACTERS:
+            return AclId("digest", id_)
     if scheme == "ip":
         return AclId("ip", address)
     raise Refused(Code.AUTH_FAILED)
@@ -130,20 +142,31 @@ def user_name(id_: AclId) -> str:
 
 def ip_network(text: str) -> tuple[int, int] | None:
     """An IPv4 address as a number, and the number of its significant bits; None if it is invalid."""
+    # Zeros in front may make an address of any length, which must not stay in the cache.
+    return _parsed_network(text) if len(text) <= 64 else _parsed_network.__wrapped__(text)
+
+
+@lru_cache(4 * MAX_ACL_ENTRIES)
+def _parsed_network(text: str) -> tuple[int, int] | None:
     address, slash, bits = text.partition("/")
-    parts = address.split(".")
-    if len(parts) != 4 or not all(re.fullmatch(r"\+?[0-9]+", part) for part in parts):
+    parts = [_number(part) for part in address.split(".", 4)]
+    if len(parts) != 4:
         return None
     number = 0
     for part in parts:
-        if int(part) > 255:
+        if part is None or part > 255:
             return None
-        number = number << 8 | int(part)
-    if not slash:
-        return number, 32
-    if not re.fullmatch(r"\+?[0-9]+", bits) or int(bits) > 32:
+        number = number << 8 | part
+    significant = _number(bits) if slash else 32
+    if significant is None or significant > 32:
         return None
-    return number, int(bits)
+    return number, significant
+
+
+def _number(text: str) -> int | None:
+    """A number below 1000, as Java's Integer.parseInt reads it; None for any other text."""
+    found = re.fullmatch(r"\+?0*([0-9]{1,3})", text)
+    return None if found is None else int(found[1])
 
 
 def valid_digest(id_: str | None) -> bool:

@@ -46,7 +46,7 @@ class Connection:
         self.port = port
         self.stage = Stage.NEW
         self.session_id = 0
-        self.ids = [AclId("ip", address)]
+        self.ids = {AclId("ip", address): None}
         self.opened_ms = now.wall_ms
         self.received = 0
         self.sent = 0

@@ -12,8 +12,9 @@ Source: BinaryInputArchive, BinaryOutputArchive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from struct import Struct
+from struct import error as StructError
 from typing import Any, NamedTuple
 
 from ..acl import AclEntry, AclId
@@ -71,7 +72,12 @@ def write_boolean(out: bytearray, value: bool) -> None:
 
 def read_int(reader: Reader) -> int:
     """Four bytes."""
-    value: int = INT.unpack(reader.take(4))[0]
+    position = reader.position
+    try:
+        value: int = INT.unpack_from(reader.data, position)[0]
+    except StructError:
+        raise JuteError(f"4 bytes wanted at {position} of {len(reader.data)}") from None
+    reader.position = position + 4
     return value
 
 
@@ -161,17 +167,23 @@ def write_acl_entry(out: bytearray, entry: AclEntry) -> None:
     write_id(out, entry.id)
 
 
+def read_count(reader: Reader, least_bytes: int) -> int | None:
+    """The number of elements of a vector, each of which takes at least so many bytes; None for null."""
+    count = read_int(reader)
+    if count == -1:
+        return None
+    # A higher count would only fill the memory.
+    if count < 0 or count * least_bytes > len(reader.data) - reader.position:
+        raise JuteError(f"a vector of {count} elements")
+    return count
+
+
 def vector(element: JuteType) -> JuteType:
     """The type of vectors of another type; they are tuples, or None for null."""
 
     def read(reader: Reader) -> tuple[Any, ...] | None:
-        count = read_int(reader)
-        if count == -1:
-            return None
-        # Each element takes at least a byte; a higher count would only fill the memory.
-        if count < 0 or count > len(reader.data) - reader.position:
-            raise JuteError(f"a vector of {count} elements")
-        return tuple([element.read(reader) for _ in range(count)])
+        count = read_count(reader, 1)
+        return None if count is None else tuple([element.read(reader) for _ in range(count)])
 
     def write(out: bytearray, values: Iterable[Any] | None) -> None:
         if values is None:
@@ -185,12 +197,55 @@ def vector(element: JuteType) -> JuteType:
     return JuteType(read, write)
 
 
+def read_strings(reader: Reader) -> tuple[str | None, ...] | None:
+    """A vector of texts; there may be very many."""
+    count = read_count(reader, 4)
+    if count is None:
+        return None
+    data, position = reader.data, reader.position
+    unpack = INT.unpack_from
+    texts: list[str | None] = []
+    try:
+        for _ in range(count):
+            size = unpack(data, position)[0]
+            position += 4
+            if size == -1:
+                texts.append(None)
+                continue
+            end = position + size
+            if size < 0 or end > len(data):
+                raise JuteError(f"{size} bytes wanted at {position} of {len(data)}")
+            texts.append(data[position:end].decode(errors="replace"))
+            position = end
+    except StructError:
+        raise JuteError(f"4 bytes wanted at {position} of {len(data)}") from None
+    reader.position = position
+    return tuple(texts)
+
+
+def write_strings(out: bytearray, texts: Collection[str | None] | None) -> None:
+    """A vector of texts; there may be very many."""
+    if texts is None:
+        out += INT.pack(-1)
+        return
+    pack = INT.pack
+    parts = [pack(len(texts))]
+    for text in texts:
+        if text is None:
+            parts.append(pack(-1))
+            continue
+        raw = text.encode(errors="replace")
+        parts.append(pack(len(raw)))
+        parts.append(raw)
+    out += b"".join(parts)
+
+
 BOOLEAN = JuteType(read_boolean, write_boolean)
 INT32 = JuteType(read_int, write_int)
 INT64 = JuteType(read_long, write_long)
 BUFFER = JuteType(read_buffer, write_buffer)
 STRING = JuteType(read_string, write_string)
-STRINGS = vector(STRING)
+STRINGS = JuteType(read_strings, write_strings)
 STAT_RECORD = JuteType(read_stat, write_stat)
 ID = JuteType(read_id, write_id)
 ACL_LIST = vector(JuteType(read_acl_entry, write_acl_entry))

@@ -10,13 +10,15 @@ time to live (UNIMPLEMENTED, the default), reconfiguration (refused, the default
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from ..store import StoreError, parent_of
 from ..tree import CONTAINER, Applied, NodeTree, Session, delete_ops
 from . import requests
-from .access import Refused, authenticate
+from .access import MAX_IDS, Refused, authenticate
 from .connection import Connection, Effects, Now, Stage
 from .jute import JuteError, Reader, read_boolean
 from .records import (
@@ -36,6 +38,11 @@ from .served_tree import ServedTree
 
 #: The interval at which containers without children are deleted. Source: znode.container.checkIntervalMs.
 CONTAINER_CHECK_MS = 60_000
+#: The maximum number of sessions begun from one address, with or without a connection. A real server has no such limit,
+#: and keeps the sessions of clients that connect, leave and connect again until each has timed out.
+MAX_SESSIONS = 10_000
+#: The number of sessions that a tick looks at; the next tick follows immediately.
+SESSIONS_IN_TICK = 500
 NO_PASSWORD = bytes(16)
 
 
@@ -52,13 +59,16 @@ DEFAULT_LIMITS = Limits()
 class LiveSession:
     """The part of a session that is known only while the process lives."""
 
-    __slots__ = ("connection", "deadline_ms", "timeout_ms")
+    __slots__ = ("address", "connection", "deadline_ms", "look_ms", "timeout_ms")
 
-    def __init__(self, timeout_ms: int, now: Now) -> None:
+    def __init__(self, timeout_ms: int, now: Now, address: str = "") -> None:
         self.timeout_ms = timeout_ms
+        self.address = address  # of the client that began it; "" for a stored session
         self.connection: Connection | None = None
         self.deadline_ms = 0
         self.heard(now)
+        #: When to look whether it is over; not after its deadline.
+        self.look_ms = self.deadline_ms
 
     def heard(self, now: Now) -> None:
         """Note a sign of life from its client."""
@@ -87,6 +97,10 @@ class Machine:
             session_id: LiveSession(session.timeout_ms, now)
             for session_id, session in tree.sessions.items()
         }
+        # By `look_ms`; an entry that differs from it counts no longer.
+        self._looks = [(live.look_ms, session_id) for session_id, live in self.sessions.items()]
+        heapify(self._looks)
+        self._sessions_from: Counter[str] = Counter()
         self.served = ServedTree(tree)
         self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
 
@@ -158,9 +172,15 @@ class Machine:
         timeout_ms = min(max(request.timeout_ms, low), high)
         session_id = request.session_id
         if session_id == 0:
+            if self._sessions_from[connection.address] >= MAX_SESSIONS:
+                effects.close(connection)
+                return
             session_id = self._new_session_id()
             session = Session(timeout_ms, self._new_password())
-            self.sessions[session_id] = LiveSession(timeout_ms, now)
+            begun = LiveSession(timeout_ms, now, connection.address)
+            self.sessions[session_id] = begun
+            self._sessions_from[connection.address] += 1
+            self._look_later(session_id, begun)
             effects.applied.append(self.tree.open_session(session_id, session))
         live = self.sessions.get(session_id)
         stored = self.tree.sessions.get(session_id)
@@ -178,11 +198,17 @@ class Machine:
             effects.applied.append(self.tree.open_session(session_id, renewed))
         live.timeout_ms = timeout_ms
         live.heard(now)
+        if live.deadline_ms < live.look_ms:
+            self._look_later(session_id, live)
         live.connection = connection
         connection.session_id = session_id
         connection.stage = Stage.OPEN
         response = ConnectResponse(0, timeout_ms, session_id, stored.password)
         effects.send(connection, encode(response) + (b"\0" if read_only_flag else b""))
+
+    def _look_later(self, session_id: int, live: LiveSession) -> None:
+        live.look_ms = live.deadline_ms
+        heappush(self._looks, (live.look_ms, session_id))
 
     def _refuse_session(
         self, connection: Connection, read_only_flag: bool, effects: Effects
@@ -194,6 +220,9 @@ class Machine:
     def _end_session(self, session_id: int, now: Now, effects: Effects) -> Connection | None:
         """End a session; returns its connection, which is still open."""
         live = self.sessions.pop(session_id)
+        self._sessions_from[live.address] -= 1
+        if self._sessions_from[live.address] <= 0:
+            del self._sessions_from[live.address]
         applied = self.tree.close_session(session_id, now.wall_ms)
         effects.applied.append(applied)
         self.served.fire(applied, effects)
@@ -211,19 +240,23 @@ class Machine:
     def next_tick_ms(self) -> int:
         """The earliest time at which `tick` has work; on the monotonic clock."""
         return min(
-            (session.deadline_ms for session in self.sessions.values()),
-            default=self._containers_at_ms,
+            self._looks[0][0] if self._looks else self._containers_at_ms, self._containers_at_ms
         )
 
     def tick(self, now: Now) -> Effects:
         """End the sessions of silent clients and, at intervals, delete empty containers."""
         effects = Effects()
-        over = [
-            session_id
-            for session_id, session in self.sessions.items()
-            if session.deadline_ms <= now.monotonic_ms
-        ]
-        for session_id in over:
+        looks = self._looks
+        for _ in range(SESSIONS_IN_TICK):
+            if not looks or looks[0][0] > now.monotonic_ms:
+                break
+            look_ms, session_id = heappop(looks)
+            session = self.sessions.get(session_id)
+            if session is None or session.look_ms != look_ms:
+                continue
+            if session.deadline_ms > now.monotonic_ms:  # its client was heard since
+                self._look_later(session_id, session)
+                continue
             connection = self._end_session(session_id, now, effects)
             if connection is not None:
                 effects.close(connection)
@@ -279,6 +312,9 @@ class Machine:
             self.tree.zxid += opcode in requests.WRITES
         except StoreError as error:
             err = requests.code_of(error)
+            if err == Code.THROTTLED_OP and opcode in requests.SETTING_WATCHES:
+                effects.close(connection)  # else its client would wait for events that never come
+                return
         connection.last_zxid = self.tree.zxid
         effects.send(connection, encode(ReplyHeader(xid, self.tree.zxid, err)) + body)
 
@@ -288,10 +324,11 @@ class Machine:
         packet = decode(AuthPacket, reader)
         try:
             id_ = authenticate(packet.scheme, packet.auth, connection.address)
+            if id_ not in connection.ids and len(connection.ids) >= MAX_IDS:
+                raise Refused(Code.AUTH_FAILED)
         except Refused as refused:
             effects.send(connection, encode(ReplyHeader(xid, 0, refused.code)))
             effects.close(connection)
             return
-        if id_ not in connection.ids:
-            connection.ids.append(id_)
+        connection.ids[id_] = None
         effects.send(connection, encode(ReplyHeader(xid, 0, 0)))

@@ -7,7 +7,9 @@ and, if its `err` is 0, a record. Source: zookeeper.jute and ZooDefs of ZooKeepe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
+from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from ..acl import Acl, AclId
@@ -29,6 +31,10 @@ from .jute import (
 )
 
 R = TypeVar("R")
+
+#: A MultiHeader, and the fixed part of a notification: layouts below for code that handles very many of them.
+MULTI_HEADER = Struct(">i?i")
+NOTIFICATION = Struct(">iqiiii")
 
 NOTIFICATION_XID, PING_XID, AUTH_XID, SET_WATCHES_XID = -1, -2, -4, -8
 
@@ -90,6 +96,7 @@ class Code(IntEnum):
     AUTH_FAILED = -115
     NO_WATCHER = -121
     RECONFIG_DISABLED = -123
+    THROTTLED_OP = -127
 
 
 class EventType(IntEnum):
@@ -349,6 +356,9 @@ LAYOUTS: dict[type, tuple[JuteType, ...]] = {
     WatcherEvent: (INT32, INT32, STRING),
 }
 
+READS = {record: tuple(field.read for field in fields) for record, fields in LAYOUTS.items()}
+WRITES = {record: tuple(field.write for field in fields) for record, fields in LAYOUTS.items()}
+
 REQUESTS: dict[int, type] = {
     OpCode.CREATE: CreateRequest,
     OpCode.CREATE2: CreateRequest,
@@ -409,7 +419,11 @@ MULTI_OPS = frozenset(
     }
 )
 MULTI_READ_OPS = frozenset({OpCode.GET_DATA, OpCode.GET_CHILDREN})
-MULTI_END = MultiHeader(-1, True, -1)
+
+
+#: The maximum number of ops in a multi, which nothing can interrupt. A real server takes what a message can hold; ops
+#: with the paths of real nodes are not more.
+MAX_OPS = 8_000
 
 
 class MultiOp(NamedTuple):
@@ -421,34 +435,49 @@ class MultiOp(NamedTuple):
 
 def decode(record: type[R], reader: Reader) -> R:
     """Read one record. Errors: JuteError."""
-    return record(*[field.read(reader) for field in LAYOUTS[record]])
+    return record(*[read(reader) for read in READS[record]])
 
 
 def encode(*records: Any) -> bytes:
     """The concatenated bytes of records."""
     out = bytearray()
     for record in records:
-        for field, value in zip(LAYOUTS[type(record)], record, strict=True):
-            field.write(out, value)
+        for write, value in zip(WRITES[type(record)], record, strict=True):
+            write(out, value)
     return bytes(out)
 
 
+def encode_notification(type_: EventType, path: str) -> bytes:
+    """A ReplyHeader and a WatcherEvent, which one change may cause in great number."""
+    raw = path.encode(errors="replace")
+    return NOTIFICATION.pack(NOTIFICATION_XID, -1, 0, type_, SYNC_CONNECTED, len(raw)) + raw
+
+
 def decode_multi(reader: Reader, allowed: frozenset[OpCode]) -> list[MultiOp]:
-    """The ops of a multi. Errors: JuteError, also for an op that it may not contain."""
-    ops = []
-    while not (header := decode(MultiHeader, reader)).done:
-        if header.type not in allowed:
-            raise JuteError(f"a multi with an op of type {header.type}")
-        ops.append(MultiOp(header.type, decode(REQUESTS[header.type], reader)))
-    return ops
+    """The ops of a multi. Errors: JuteError, also for too many, and for an op that it may not contain."""
+    ops: list[MultiOp] = []
+    while True:
+        opcode, done, _ = MULTI_HEADER.unpack(reader.take(MULTI_HEADER.size))
+        if done:
+            return ops
+        if opcode not in allowed:
+            raise JuteError(f"a multi with an op of type {opcode}")
+        if len(ops) == MAX_OPS:
+            raise JuteError(f"a multi with more than {MAX_OPS} ops")
+        ops.append(MultiOp(opcode, decode(REQUESTS[opcode], reader)))
 
 
-def encode_multi(results: list[MultiOp]) -> bytes:
-    """The results of a multi."""
+def encode_multi(results: Iterable[MultiOp], max_bytes: int | None = None) -> bytes:
+    """The results of a multi; a record may be encoded already.
+
+    Errors: JuteError if the reply becomes longer than `max_bytes`; no further results are taken then.
+    """
     out = bytearray()
     for opcode, record in results:
         err = record.value if opcode == OpCode.ERROR else 0
-        out += encode(MultiHeader(opcode, False, err))
+        out += MULTI_HEADER.pack(opcode, False, err)
         if record is not None:
-            out += encode(record)
-    return bytes(out + encode(MULTI_END))
+            out += record if isinstance(record, bytes) else encode(record)
+        if max_bytes is not None and len(out) > max_bytes:
+            raise JuteError(f"a reply of more than {max_bytes} bytes")
+    return bytes(out + MULTI_HEADER.pack(-1, True, -1))

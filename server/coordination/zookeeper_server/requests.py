@@ -43,7 +43,6 @@ from .records import (
     CreateTtlRequest,
     EventType,
     GetAclReply,
-    GetChildren2Reply,
     GetDataReply,
     IntReply,
     MultiOp,
@@ -63,8 +62,9 @@ from .records import (
     decode_multi,
     encode,
     encode_multi,
+    encode_notification,
 )
-from .watches import WatchMode
+from .watches import WatchMode, cost_of
 
 if TYPE_CHECKING:
     from .connection import Connection, Effects, Now
@@ -86,6 +86,9 @@ CREATE_MODES = {
     4: (False, False),
 }
 CREATE_WITH_TTL = frozenset({5, 6})
+#: The longest reply to a multiRead, which may name the same large node again and again: what Apache Kafka's clients
+#: accept (their jute.maxbuffer). A longer one fails as it would in ZooKeeper's client.
+MAX_MULTI_READ_BYTES = 4 << 20
 #: WatcherType of RemoveWatches.
 CHILDREN, DATA, ANY = 1, 2, 3
 
@@ -245,7 +248,7 @@ def exists(call: Call, record: WatchingRequest) -> bytes:
     if node is not None:
         check_acl(node.acl, READ, call.connection.ids)
     if record.watch:
-        call.served.data_watches.add(record.path, call.connection)
+        call.served.watch(call.served.data_watches, record.path, call.connection)
     if node is None:
         raise NoNode(record.path, "no node")
     return encode(StatReply(node.stat()))
@@ -256,7 +259,7 @@ def data_reply(call: Call, record: WatchingRequest) -> GetDataReply:
     node = call.served.readable(call.connection, record.path)
     if record.watch:
         assert record.path is not None
-        call.served.data_watches.add(record.path, call.connection)
+        call.served.watch(call.served.data_watches, record.path, call.connection)
     return GetDataReply(node.data, node.stat())
 
 
@@ -265,23 +268,24 @@ def get_data(call: Call, record: WatchingRequest) -> bytes:
     return encode(data_reply(call, record))
 
 
-def children(call: Call, record: WatchingRequest) -> tuple[tuple[str, ...], Stat]:
-    """The names below a node and its Stat; leaves the watch."""
+def children(call: Call, record: WatchingRequest) -> tuple[bytes, Stat]:
+    """The encoded names below a node, and its Stat; leaves the watch."""
     node = call.served.readable(call.connection, record.path)
     if record.watch:
         assert record.path is not None
-        call.served.child_watches.add(record.path, call.connection)
-    return tuple(node.children or ()), node.stat()
+        call.served.watch(call.served.child_watches, record.path, call.connection)
+    return call.served.names(record.path or "/", node), node.stat()
 
 
 def get_children(call: Call, record: WatchingRequest) -> bytes:
     """The names."""
-    return encode(NamesReply(children(call, record)[0]))
+    return children(call, record)[0]
 
 
 def get_children2(call: Call, record: WatchingRequest) -> bytes:
     """The names and the Stat."""
-    return encode(GetChildren2Reply(*children(call, record)))
+    names, stat = children(call, record)
+    return names + encode(StatReply(stat))
 
 
 def get_acl(call: Call, record: PathRequest) -> bytes:
@@ -313,19 +317,23 @@ def get_ephemerals(call: Call, record: PathRequest) -> bytes:
 
 
 def multi_read(call: Call, reader: Reader) -> bytes:
-    """Several reads, each with its own result or error; they leave no watches."""
-    results = []
-    for opcode, asked in decode_multi(reader, MULTI_READ_OPS):
-        record = asked._replace(watch=False)
-        try:
-            if opcode == OpCode.GET_DATA:
-                reply: Any = data_reply(call, record)
-            else:
-                reply = NamesReply(children(call, record)[0])
-        except StoreError as error:
-            opcode, reply = OpCode.ERROR, IntReply(code_of(error))
-        results.append(MultiOp(opcode, reply))
-    return encode_multi(results)
+    """Several reads, each with its own result or error; they leave no watches.
+
+    Errors: JuteError for a reply of more than MAX_MULTI_READ_BYTES.
+    """
+
+    def results() -> Iterator[MultiOp]:
+        for opcode, asked in decode_multi(reader, MULTI_READ_OPS):
+            record = WatchingRequest(asked.path, False)
+            try:
+                if opcode == OpCode.GET_DATA:
+                    yield MultiOp(opcode, data_reply(call, record))
+                else:
+                    yield MultiOp(opcode, children(call, record)[0])
+            except StoreError as error:
+                yield MultiOp(OpCode.ERROR, IntReply(code_of(error)))
+
+    return encode_multi(results(), MAX_MULTI_READ_BYTES)
 
 
 def sync(call: Call, record: PathRequest) -> bytes:
@@ -348,15 +356,22 @@ def who_am_i(call: Call, _: object) -> bytes:
 
 
 def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> bytes:
-    """Leave watches after a reconnect; changes in the meantime are reported immediately."""
+    """Leave watches after a reconnect; changes in the meantime are reported immediately.
+
+    Errors: Refused (THROTTLED_OP) if there is no room for all of them; none is left then.
+    """
     served, connection = call.served, call.connection
     nodes, since = served.tree.nodes, record.relative_zxid
 
     def tell(type_: EventType, path: str) -> None:
-        served.notify(connection, type_, path, call.effects)
+        call.effects.send(connection, encode_notification(type_, path))
 
-    if any(paths is None for paths in record[1:]):
-        raise JuteError("a null vector")
+    vectors = record[1:]
+    if any(paths is None or None in paths for paths in vectors):  # type: ignore[redundant-expr]
+        raise JuteError("a null vector or path")
+    once = sum(cost_of(path) for paths in vectors[:3] for path in paths)
+    for_good = sum(cost_of(path) for paths in vectors[3:] for path in paths)
+    served.expect_room(connection, once + 2 * for_good)
     for path in record.data:
         node = nodes.get(path)
         if node is None:
@@ -384,8 +399,7 @@ def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> b
             (record.persistent_recursive, WatchMode.PERSISTENT_RECURSIVE),
         ):
             for path in paths:
-                served.data_watches.add(path, connection, mode)
-                served.child_watches.add(path, connection, mode)
+                served.watch_for_good(path, connection, mode)
     return b""
 
 
@@ -394,8 +408,7 @@ def add_watch(call: Call, record: WatchTypeRequest) -> bytes:
     modes = (WatchMode.PERSISTENT, WatchMode.PERSISTENT_RECURSIVE)
     if record.path is None or not 0 <= record.type < len(modes):
         raise JuteError(f"no mode {record.type}")
-    for table in (call.served.data_watches, call.served.child_watches):
-        table.add(record.path, call.connection, modes[record.type])
+    call.served.watch_for_good(record.path, call.connection, modes[record.type])
     return encode(IntReply(0))
 
 
@@ -429,6 +442,8 @@ def remove_watches(call: Call, record: WatchTypeRequest) -> bytes:
 Handler = Callable[[Call, Any], bytes]
 #: Requests that use up a transaction number, successful or not.
 WRITES = MULTI_OPS | {OpCode.SET_ACL, OpCode.MULTI, OpCode.RECONFIG}
+#: Requests whose clients do not expect them to fail.
+SETTING_WATCHES = frozenset({OpCode.SET_WATCHES, OpCode.SET_WATCHES2})
 HANDLERS: dict[int, Handler] = {
     OpCode.CREATE: do_write,
     OpCode.CREATE2: do_write,

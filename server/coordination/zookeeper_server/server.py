@@ -12,13 +12,15 @@ import os
 import platform
 import secrets
 import socket
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from ...clock import SystemClock, cpu_us
 from ..embedded import EmbeddedTree
 from .connection import Connection, Effects, Now
 from .machine import DEFAULT_LIMITS, Limits, Machine
+from .rotation import Rotation
 from .words import WORDS, Facts, answer, refusal
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ MAX_MESSAGE_BYTES = 0xFFFFF
 LATE_MS = 500
 #: How long a new connection may stay silent. Source: NIOServerCnxnFactory.sessionlessCnxnTimeout.
 SESSIONLESS_S = 10.0
+#: The maximum number of connections of one address. Source: maxClientCnxns.
+MAX_CLIENT_CONNECTIONS = 60
+#: The size of one client's replies that may wait for a commit before no more of its requests are handled.
+MAX_HELD_BYTES = 256 << 10
+#: What a waiting reply takes besides its bytes.
+FRAME_BYTES = 150
+#: The size of what all clients have not read; beyond it, the client that has not read the most is disconnected.
+MAX_UNSENT_BYTES = 64 << 20
+#: How long the client of a closed connection may go on reading.
+CLOSING_S = 10.0
 
 
 class Settings(NamedTuple):
@@ -45,6 +57,8 @@ class Settings(NamedTuple):
     port: int = 2181
     limits: Limits = DEFAULT_LIMITS
     words: frozenset[str] = frozenset(WORDS)
+    #: 0 for any number.
+    max_client_connections: int = MAX_CLIENT_CONNECTIONS
 
 
 class Held:
@@ -85,7 +99,7 @@ class ZooKeeperServer:
 
     def __init__(self, tree: EmbeddedTree, clock: Clock, settings: Settings) -> None:
         self._tree = tree
-        self._clock = clock
+        self.clock = clock
         self.settings = settings
         self._loop = asyncio.get_running_loop()
         self.machine = Machine(
@@ -95,11 +109,16 @@ class ZooKeeperServer:
             new_password=lambda: secrets.token_bytes(16),
             limits=settings.limits,
         )
+        self.rotation = Rotation(
+            self._loop, cpu_us if isinstance(clock, SystemClock) else clock.monotonic_us
+        )
         self.started = self.now()
         self.latency = Latency()
         self.received = 0
         self.sent = 0
         self.protocols: dict[Connection, ClientProtocol] = {}
+        self.slow_readers: set[ClientProtocol] = set()
+        self._connections_from: Counter[str] = Counter()
         self._held: deque[Held] = deque()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -148,7 +167,7 @@ class ZooKeeperServer:
 
     def now(self) -> Now:
         """The time, from both clocks."""
-        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+        return Now(self.clock.now_ms(), self.clock.monotonic_ms())
 
     def end_owner(self, path: str) -> None:
         """End the session that owns a node, for a caller that knows that the session's client is dead."""
@@ -161,23 +180,30 @@ class ZooKeeperServer:
         if self._server is not None:
             self._server.close()
         for protocol in list(self.protocols.values()):
-            protocol.transport.close()
+            protocol.close()
         self._tree.observer = None
         await self._tree.close()
 
     # From the clients
 
-    def connection_made(self, protocol: ClientProtocol) -> Connection:
-        """Handle a new client."""
-        address = protocol.transport.get_extra_info("peername") or ("", 0)
-        host = address[0].removeprefix("::ffff:")
-        connection = self.machine.connected(host, address[1], self.now())
+    def connection_made(self, protocol: ClientProtocol, port: int) -> Connection | None:
+        """Handle a new client; None if its address has too many connections."""
+        host, limit = protocol.client_host, self.settings.max_client_connections
+        if 0 < limit <= self._connections_from[host]:
+            logger.debug("too many connections from %s; the limit is %d", host, limit)
+            return None
+        self._connections_from[host] += 1
+        connection = self.machine.connected(host, port, self.now())
         self.protocols[connection] = protocol
         return connection
 
     def connection_lost(self, connection: Connection) -> None:
         """Handle a lost client."""
-        self.protocols.pop(connection, None)
+        protocol = self.protocols.pop(connection)
+        self.slow_readers.discard(protocol)
+        self._connections_from[protocol.client_host] -= 1
+        if not self._connections_from[protocol.client_host]:
+            del self._connections_from[protocol.client_host]
         self.machine.disconnected(connection)
 
     def message(self, connection: Connection, message: bytes) -> None:
@@ -186,7 +212,7 @@ class ZooKeeperServer:
         try:
             effects = self.machine.received(connection, message, self.now())
         except Exception:  # a bug in kwire must not end the other sessions
-            logger.exception("request %s failed", message.hex())
+            logger.exception("request %s failed", message[:1000].hex())
             self.protocols[connection].transport.abort()
             return
         self._carry_out(effects)
@@ -210,7 +236,7 @@ class ZooKeeperServer:
                 "dataDir": "" if self._data is None else self._data.parent,
                 "minSessionTimeout": limits.min_timeout_ms,
                 "maxSessionTimeout": limits.max_timeout_ms,
-                "maxClientCnxns": 0,
+                "maxClientCnxns": self.settings.max_client_connections,
                 "serverId": 0,
             },
             environment={
@@ -244,17 +270,29 @@ class ZooKeeperServer:
 
     def _hold(self, group: Group, frames: list[tuple[Connection, bytes | None]]) -> None:
         if not self._held or self._held[-1].group is not group:
-            held = Held(group, self._clock.monotonic_ms())
+            held = Held(group, self.clock.monotonic_ms())
             self._held.append(held)
             group.after.append(self._committed)
         self._held[-1].frames += frames
+        for connection, message in frames:
+            protocol = self.protocols.get(connection)
+            if protocol is not None and message is not None:
+                protocol.held_bytes += FRAME_BYTES + len(message)
 
     def _committed(self, failure: StoreClosed | None) -> None:
         if failure is not None:
             return  # do not report changes that cannot be made durable
         held = self._held.popleft()
-        self.latency.add(self._clock.monotonic_ms() - held.arrived_ms, len(held.frames))
+        self.latency.add(self.clock.monotonic_ms() - held.arrived_ms, len(held.frames))
         self._send(held.frames)
+        released: dict[ClientProtocol, None] = {}
+        for connection, message in held.frames:
+            protocol = self.protocols.get(connection)
+            if protocol is not None and message is not None:
+                protocol.held_bytes -= FRAME_BYTES + len(message)
+                released[protocol] = None
+        for protocol in released:
+            protocol.go_on()
 
     def _send(self, frames: list[tuple[Connection, bytes | None]]) -> None:
         out: dict[Connection, list[bytes]] = {}
@@ -271,10 +309,23 @@ class ZooKeeperServer:
             protocol = self.protocols.get(connection)
             if protocol is not None:
                 protocol.transport.write(b"".join(parts))
+        self._drop_slowest_reader()
         for connection in closing:
             protocol = self.protocols.get(connection)
             if protocol is not None:
-                protocol.transport.close()
+                protocol.close()
+
+    def _drop_slowest_reader(self) -> None:
+        """Disconnect the client with the most unread bytes if those of all clients are too many."""
+        slow = self.slow_readers
+        if slow and sum(protocol.unsent_bytes for protocol in slow) > MAX_UNSENT_BYTES:
+            slowest = max(slow, key=lambda protocol: protocol.unsent_bytes)
+            unread = slowest.unsent_bytes
+            logger.warning(
+                "closing a connection of %s with %d unread bytes", slowest.client_host, unread
+            )
+            slow.discard(slowest)
+            slowest.transport.abort()
 
     def _fail(self, failure: StoreClosed) -> None:
         for protocol in list(self.protocols.values()):
@@ -287,8 +338,9 @@ class ZooKeeperServer:
     def _plan_tick(self, at_ms: int | None = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        at_ms = self.machine.next_tick_ms() if at_ms is None else at_ms
-        wait_ms = max(at_ms - self._clock.monotonic_ms(), 1)
+        now_ms = self.clock.monotonic_ms()
+        at_ms = max(self.machine.next_tick_ms() if at_ms is None else at_ms, now_ms)
+        wait_ms = max(at_ms - now_ms, 1)
         self._timer = self._loop.call_later(wait_ms / 1000, self._tick, at_ms)
 
     def _tick(self, due_ms: int) -> None:
@@ -303,53 +355,125 @@ class ZooKeeperServer:
 
 
 class ClientProtocol(asyncio.Protocol):
-    """One client's socket: splits frames, and stops reading while the client does not read."""
+    """One client's socket: splits frames, and handles them in turns with those of other clients.
+
+    Nothing is read or handled while the client does not read its replies, or while many of them wait for a commit.
+    """
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
         self._buffer = bytearray()
         self._begun = False
+        self._queued = False
+        self.cost_us = 0.0
+        self._writing_paused = False
+        self._connection: Connection | None = None
+        self.client_host = ""
+        #: The size of the replies that wait for a commit.
+        self.held_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._connection = self._server.connection_made(self)
+        address = transport.get_extra_info("peername") or ("", 0)
+        self.client_host = address[0].removeprefix("::ffff:")
+        self._connection = self._server.connection_made(self, address[1])
+        if self._connection is None:
+            self.transport.abort()
+            return
         loop = asyncio.get_running_loop()
         self._sessionless = loop.call_later(SESSIONLESS_S, self._close_without_session)
 
     def _close_without_session(self) -> None:
-        if not self._connection.session_id:
-            self.transport.close()
+        if self._connection is not None and not self._connection.session_id:
+            self.close()
 
     def connection_lost(self, _: Exception | None) -> None:
+        if self._connection is None:
+            return
         self._sessionless.cancel()
         self._server.connection_lost(self._connection)
 
+    def close(self) -> None:
+        """Close the connection after everything written so far, which a client may read for a while only."""
+        self.transport.close()
+        if self.unsent_bytes:
+            asyncio.get_running_loop().call_later(CLOSING_S, self.transport.abort)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The size of what the client has not read."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def _blocked(self) -> bool:
+        return self._writing_paused or self.held_bytes > MAX_HELD_BYTES
+
     def pause_writing(self) -> None:
-        self.transport.pause_reading()
+        self._writing_paused = True
+        self._server.slow_readers.add(self)
 
     def resume_writing(self) -> None:
-        self.transport.resume_reading()
+        self._writing_paused = False
+        self._server.slow_readers.discard(self)
+        self.go_on()
 
     def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Queue the frames that have arrived, unless they are queued already or have to wait."""
+        if self.transport.is_closing():
+            return
+        if self._queued or self._blocked:
+            self.transport.pause_reading()
+        elif self._has_frame():
+            self._queued = True
+            self._server.rotation.add(self)
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def handle_next(self) -> bool:
+        """Handle one frame; False if there is no further one that can be handled now."""
+        if self._may_handle():
+            self._handle()
+        if self._may_handle():
+            return True
+        self._queued = False
+        self.go_on()
+        return False
+
+    def _may_handle(self) -> bool:
+        return not self.transport.is_closing() and not self._blocked and self._has_frame()
+
+    def _has_frame(self) -> bool:
+        """Whether something can be handled: a word, a whole frame, or a wrong size."""
+        if len(self._buffer) < 4:
+            return False
+        size = self._size()
+        return (
+            not self._begun or not 0 <= size <= MAX_MESSAGE_BYTES or len(self._buffer) >= 4 + size
+        )
+
+    def _size(self) -> int:
+        return int.from_bytes(self._buffer[:4], "big", signed=True)
+
+    def _handle(self) -> None:
+        assert self._connection is not None
         buffer = self._buffer
-        buffer += data
-        if not self._begun and len(buffer) >= 4:
+        if not self._begun:
             self._begun = True
             word = self._server.word(bytes(buffer[:4]).decode("latin-1"))
             if word is not None:
                 self.transport.write(word.encode())
-                self.transport.close()
-                return
-        position = 0
-        while len(buffer) - position >= 4 and not self.transport.is_closing():
-            size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
-            if not 0 <= size <= MAX_MESSAGE_BYTES:
-                logger.warning("closing a connection that announced a message of %d bytes", size)
-                self.transport.close()
-                return
-            end = position + 4 + size
-            if len(buffer) < end:
-                break
-            self._server.message(self._connection, bytes(buffer[position + 4 : end]))
-            position = end
-        del buffer[:position]
+                self.close()
+            return
+        size = self._size()
+        if not 0 <= size <= MAX_MESSAGE_BYTES:
+            logger.warning("closing a connection that announced a message of %d bytes", size)
+            self.close()
+            return
+        message = bytes(buffer[4 : 4 + size])
+        del buffer[: 4 + size]
+        self._server.message(self._connection, message)

@@ -8,16 +8,20 @@ Omitted: words that change something (crst, srst, gtmk, stmk) or need an ensembl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
-from ..tree import CONTAINER
 from .connection import Connection, Now
 from .machine import Machine
 from .records import OpCode
 
 #: The version reported to clients; tools and libraries check the number.
 ZOOKEEPER_VERSION = "3.8.4"
+
+
+#: The maximum number of characters in a list of sessions, connections or watches.
+MAX_TEXT = 1 << 20
 
 
 class Facts(NamedTuple):
@@ -80,7 +84,7 @@ def srvr(machine: Machine, facts: Facts, now: Now) -> str:
 
 def stat(machine: Machine, facts: Facts, now: Now) -> str:
     """The server and its clients."""
-    clients = "".join(
+    clients = text_of(
         f" {place(connection)}(queued=0,recved={connection.received},sent={connection.sent})\n"
         for connection in machine.connections
     )
@@ -94,7 +98,11 @@ def place(connection: Connection) -> str:
 
 def cons(machine: Machine, facts: Facts, now: Now) -> str:
     """The connections."""
-    lines = []
+    return text_of(described_connections(machine)) + "\n"
+
+
+def described_connections(machine: Machine) -> Iterator[str]:
+    """A line for each connection."""
     for connection in machine.connections:
         more = ""
         live = machine.sessions.get(connection.session_id)
@@ -105,8 +113,7 @@ def cons(machine: Machine, facts: Facts, now: Now) -> str:
                 f"lcxid=0x{connection.last_xid & 0xFFFFFFFF:x},lzxid=0x{connection.last_zxid:x}"
             )
         counts = f"queued=0,recved={connection.received},sent={connection.sent}"
-        lines.append(f" {place(connection)}({counts}{more})\n")
-    return "".join(lines) + "\n"
+        yield f" {place(connection)}({counts}{more})\n"
 
 
 def operation(opcode: int) -> str:
@@ -143,7 +150,7 @@ def mntr(machine: Machine, facts: Facts, now: Now) -> str:
         "outstanding_requests": facts.outstanding,
         "znode_count": len(nodes),
         "watch_count": machine.served.data_watches.count() + machine.served.child_watches.count(),
-        "ephemerals_count": sum(map(len, ephemerals(machine).values())),
+        "ephemerals_count": sum(map(len, machine.tree.ephemerals.values())),
         "approximate_data_size": size,
         "global_sessions": len(machine.sessions),
         "uptime": now.monotonic_ms - facts.started.monotonic_ms,
@@ -157,24 +164,12 @@ def dump(machine: Machine, facts: Facts, now: Now) -> str:
         f"0x{session_id:x}\t{session.deadline_ms - now.monotonic_ms}ms"
         for session_id, session in machine.sessions.items()
     )
-    owned = ephemerals(machine)
-    listed = (
-        f"0x{session_id:x}:\n" + "".join(f"\t{path}\n" for path in sorted(paths))
-        for session_id, paths in owned.items()
-    )
+    owned = machine.tree.ephemerals
     return (
         f"SessionTracker dump:\nGlobal Sessions({len(machine.sessions)}):\n{lines(ends)}"
-        f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n{''.join(listed)}"
+        f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n"
+        + listed((f"0x{session_id:x}:", paths) for session_id, paths in owned.items())
     )
-
-
-def ephemerals(machine: Machine) -> dict[int, list[str]]:
-    """The ephemeral nodes by session."""
-    owned: dict[int, list[str]] = {}
-    for path, node in machine.tree.nodes.items():
-        if node.owner not in (0, CONTAINER):
-            owned.setdefault(node.owner, []).append(path)
-    return owned
 
 
 def wchs(machine: Machine, facts: Facts, now: Now) -> str:
@@ -188,23 +183,45 @@ def wchs(machine: Machine, facts: Facts, now: Now) -> str:
 
 def wchc(machine: Machine, facts: Facts, now: Now) -> str:
     """Watches by session."""
-    return "".join(
-        f"0x{connection.session_id:x}\n" + "".join(f"\t{path}\n" for path in sorted(paths))
+    return listed(
+        (f"0x{connection.session_id:x}", paths)
         for connection, paths in machine.served.data_watches.by_watcher.items()
     )
 
 
 def wchp(machine: Machine, facts: Facts, now: Now) -> str:
     """Watches by path."""
-    return "".join(
-        f"{path}\n" + "".join(f"\t0x{connection.session_id:x}\n" for connection in watchers)
+    return listed(
+        (path, (f"0x{connection.session_id:x}" for connection in watchers))
         for path, watchers in machine.served.data_watches.by_path.items()
     )
 
 
 def lines(texts: Iterable[str]) -> str:
     """Each text on its own line."""
-    return "".join(f"{text}\n" for text in texts)
+    return text_of(f"{text}\n" for text in texts)
+
+
+def listed(groups: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """Each head on its own line, and what belongs to it on the indented lines below."""
+    return text_of(
+        line
+        for head, rows in groups
+        for line in chain([f"{head}\n"], (f"\t{row}\n" for row in rows))
+    )
+
+
+def text_of(parts: Iterable[str]) -> str:
+    """The joined parts, cut off if they become too long: clients decide how many sessions and watches there are."""
+    taken: list[str] = []
+    left = MAX_TEXT
+    for part in parts:
+        left -= len(part)
+        if left < 0:
+            taken.append(f"... cut off after {MAX_TEXT} characters\n")
+            break
+        taken.append(part)
+    return "".join(taken)
 
 
 WORDS: dict[str, Callable[[Machine, Facts, Now], str]] = {

@@ -249,10 +249,15 @@ def test_clock_found_late_gives_the_clients_time_to_be_heard(served: ServerThrea
     server = served.server
     assert server is not None
     session = server.machine.sessions[client.session.session_id]
-    session.deadline_ms = server.now().monotonic_ms - 600
+
+    def silent_for_long() -> None:
+        session.deadline_ms = server.now().monotonic_ms - 600
+        server.machine._look_later(client.session.session_id, session)
+
+    silent_for_long()
     served.run(as_coroutine(lambda: server._tick(session.deadline_ms)))
     assert client.events() == []  # still there
-    session.deadline_ms = server.now().monotonic_ms - 600
+    silent_for_long()
     served.run(as_coroutine(lambda: server._tick(session.deadline_ms)))
     with pytest.raises(Closed):
         client.receive()
