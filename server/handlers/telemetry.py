@@ -35,7 +35,11 @@ def get_telemetry_subscriptions(
     clients = ctx.services.telemetry.clients
     now_ms = ctx.services.clock.monotonic_ms()
     found = clients.get(
-        request.client_instance_id, client_of(ctx), ctx.connection.connection_id, now_ms
+        request.client_instance_id,
+        client_of(ctx),
+        ctx.connection.connection_id,
+        now_ms,
+        ctx.connection.account,
     )
     if isinstance(found, ErrorCode):
         return GetTelemetrySubscriptionsResponse(error_code=found)
@@ -68,6 +72,7 @@ def push_telemetry(
         terminating=request.terminating,
         compression_type=request.compression_type,
         size=len(payload),
+        account=ctx.connection.account,
     )
     if isinstance(found, ErrorCode):
         return PushTelemetryResponse(error_code=found)

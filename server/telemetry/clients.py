@@ -6,18 +6,27 @@ Source: ClientMetricsManager, ClientMetricsInstance (4.3); KIP-714.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 from kwire.errors import ErrorCode
 from kwire.records.crc import crc32c
 from kwire.types import uuid_to_str
 
+from ..shares import NOBODY, Shares
 from .subscriptions import DEFAULT_INTERVAL_MS, EVERYTHING, Client, Subscription
 
 #: zstd, lz4, gzip, snappy, in order of preference. Clients may also send uncompressed bytes.
 COMPRESSION_TYPES = (4, 3, 1, 2)
-#: Beyond this number, the least recently used instance is forgotten.
+#: Beyond this number, an instance of the client that has most is forgotten.
 MOST_INSTANCES = 16_384
+#: The same for one connection, which usually serves one instance: beyond it, the least recently used is forgotten.
+MOST_OF_CONNECTION = 8
+#: An instance that has pushed nothing is forgotten first, if there is one among this many that were used least recently.
+LOOKED_AT = 64
+#: The number of characters of a client's names that are kept.
+KEPT_CHARACTERS = 256
 #: An instance is forgotten after three intervals without a request, and not before this time.
 MIN_EXPIRY_MS = 60_000
 #: The number of instances that are checked in one step.
@@ -33,11 +42,12 @@ ASKS_AGAIN = frozenset((ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED
 class ClientInstance:
     """One client as of its last request.
 
-    Shape: `metrics` are prefixes, or only `*`; `subscription_id` changes with them. Unit: times never go back; those of
-    requests refer to the last accepted one.
+    Shape: `metrics` are prefixes, or only `*`; `subscription_id` changes with them. `account` is the client that the
+    instance is counted for. Unit: times never go back; those of requests refer to the last accepted one.
     """
 
     __slots__ = (
+        "account",
         "client",
         "connection_id",
         "expires_ms",
@@ -60,8 +70,10 @@ class ClientInstance:
         version: int,
         metrics: list[str],
         interval_ms: int,
+        account: Hashable,
     ) -> None:
         self.id = id_
+        self.account = account
         self.client = client
         self.connection_id = connection_id
         self.version = version
@@ -114,6 +126,10 @@ class TelemetryClients:
         self.subscriptions: dict[str, Subscription] = {}
         #: By id, the least recently used first.
         self.instances: dict[bytes, ClientInstance] = {}
+        #: The same for each account, and for each connection.
+        self._of_account: dict[Hashable, dict[bytes, ClientInstance]] = {}
+        self._of_connection: dict[str, dict[bytes, ClientInstance]] = {}
+        self._shares = Shares()
         #: Refused requests: too early, and with an old subscription.
         self.throttled = self.unknown_subscriptions = 0
         self._new_id = new_id or random_id
@@ -128,14 +144,19 @@ class TelemetryClients:
         self._version += 1
 
     def get(
-        self, id_: bytes, client: Client, connection_id: str, now_ms: int
+        self,
+        id_: bytes,
+        client: Client,
+        connection_id: str,
+        now_ms: int,
+        account: Hashable = NOBODY,
     ) -> ClientInstance | ErrorCode:
         """A client's subscription. Shape: a client with the id ZERO_ID gets a new id. Errors:
         THROTTLING_QUOTA_EXCEEDED.
         """
         if id_ == ZERO_ID:
             id_ = self._fresh_id()
-        instance = self._instance(id_, client, connection_id, now_ms)
+        instance = self._instance(id_, client, connection_id, now_ms, account)
         if not instance.may_get(now_ms) and instance.last_error not in ASKS_AGAIN:
             self.throttled += 1
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -153,11 +174,12 @@ class TelemetryClients:
         terminating: bool,
         compression_type: int,
         size: int,
+        account: Hashable = NOBODY,
     ) -> ClientInstance | ErrorCode:
         """The instance of an acceptable push, or an error: those of KIP-714, in its order."""
         if id_ in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST
-        instance = self._instance(id_, client, connection_id, now_ms)
+        instance = self._instance(id_, client, connection_id, now_ms, account)
         error = ErrorCode.NONE
         if instance.terminating:  # it has announced that it will send nothing more
             error = ErrorCode.INVALID_REQUEST
@@ -181,11 +203,46 @@ class TelemetryClients:
             if number % STEP == 0:
                 yield
             if instance.expires_ms <= now_ms and self.instances.get(instance.id) is instance:
-                self._forget(instance.id)
+                self._forget(instance)
 
-    def _forget(self, id_: bytes) -> None:
-        del self.instances[id_]
-        self._forgotten(id_)
+    def _forget(self, instance: ClientInstance) -> None:
+        self._take_out(instance)
+        self._forgotten(instance.id)
+
+    def _take_out(self, instance: ClientInstance) -> None:
+        del self.instances[instance.id]
+        self._shares.hold(instance.account, -1)
+        for table, key in self._tables(instance):
+            of_key = table[key]
+            del of_key[instance.id]
+            if not of_key:
+                del table[key]
+
+    def _put(self, instance: ClientInstance) -> None:
+        """Add an instance as the one that was used last."""
+        self.instances[instance.id] = instance
+        self._shares.hold(instance.account, 1)
+        for table, key in self._tables(instance):
+            table.setdefault(key, {})[instance.id] = instance
+
+    def _tables(
+        self, instance: ClientInstance
+    ) -> tuple[tuple[dict[Any, dict[bytes, ClientInstance]], Hashable], ...]:
+        return (
+            (self._of_account, instance.account),
+            (self._of_connection, instance.connection_id),
+        )
+
+    def _make_room(self, newest: ClientInstance) -> None:
+        """Forget instances beyond the limits: no client can push out those of another one."""
+        of_connection = self._of_connection[newest.connection_id]
+        if len(of_connection) > MOST_OF_CONNECTION:
+            self._forget(next(iter(of_connection.values())))
+        if len(self.instances) > MOST_INSTANCES:
+            of_account = self._of_account[self._shares.largest()]
+            oldest = list(islice(of_account.values(), LOOKED_AT))
+            silent = (each for each in oldest if each.last_push_ms is None and each is not newest)
+            self._forget(next(silent, oldest[0]))
 
     def _fresh_id(self) -> bytes:
         while True:
@@ -199,9 +256,11 @@ class TelemetryClients:
                 return id_
 
     def _instance(
-        self, id_: bytes, client: Client, connection_id: str, now_ms: int
+        self, id_: bytes, client: Client, connection_id: str, now_ms: int, account: Hashable
     ) -> ClientInstance:
-        instance = self.instances.pop(id_, None)
+        instance = self.instances.get(id_)
+        if instance is not None:
+            self._take_out(instance)
         # Apache Kafka forgets an instance when its connection ends.
         if (
             instance is None
@@ -210,12 +269,16 @@ class TelemetryClients:
         ):
             client = client._replace(client_instance_id=uuid_to_str(id_))
             instance = ClientInstance(
-                id_, client, connection_id, self._version, *self._subscribed(client)
+                id_,
+                Client(*(value[:KEPT_CHARACTERS] for value in client)),
+                connection_id,
+                self._version,
+                *self._subscribed(client),
+                account,
             )
-        self.instances[id_] = instance
+        self._put(instance)
         instance.expires_ms = now_ms + max(MIN_EXPIRY_MS, 3 * instance.interval_ms)
-        if len(self.instances) > MOST_INSTANCES:
-            self._forget(next(iter(self.instances)))
+        self._make_room(instance)
         return instance
 
     def _subscribed(self, client: Client) -> tuple[list[str], int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 
+from ..shares import NOBODY, Shares
 from .clients import ClientInstance
 from .otlp import MOST_CHARACTERS, Point
 
@@ -11,6 +13,9 @@ from .otlp import MOST_CHARACTERS, Point
 THEIR_PREFIX = "org.apache.kafka."
 OUR_PREFIX = "kafka_client_"
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
+
+#: A series with more characters in its labels counts more than once.
+LABEL_CHARACTERS = 1_000
 
 #: The values of labels, in the order of their names.
 Labels = tuple[tuple[str, str], ...]
@@ -29,15 +34,21 @@ class Family:
 class ClientSeries:
     """The series of all clients, at most `limit` of them.
 
-    Shape: `families` by name. `left_out` counts values that arrived when the limit was reached; `ignored` counts values
-    that are not numbers, or not used here.
+    Shape: `families` by name. `left_out` counts values that arrived when the limit, or the client's share of it, was
+    reached; `ignored` counts values that are not numbers, or not used here. `count` counts series with very long labels
+    more than once.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.families: dict[str, Family] = {}
-        self.count = self.left_out = self.ignored = 0
-        self._of_client: dict[bytes, set[tuple[str, Labels]]] = {}
+        self.left_out = self.ignored = 0
+        self._shares = Shares()
+        self._of_client: dict[bytes, tuple[Hashable, set[tuple[str, Labels]]]] = {}
+
+    @property
+    def count(self) -> int:
+        return self._shares.used
 
     def take(self, instance: ClientInstance, point: Point | None) -> None:
         """Add a value from a client; None counts as unused."""
@@ -48,14 +59,17 @@ class ClientSeries:
         labels = labels_of(instance, point)
         family = self.families.get(name)
         if family is None or labels not in family.values:
-            if self.count >= self.limit:
+            account, known = self._of_client.get(instance.id) or (instance.account, set())
+            size = weight(labels)
+            if self._shares.refuses(account, size, self.limit):
                 self.left_out += 1
                 return
-            self.count += 1
+            self._shares.hold(account, size)
             if family is None:
                 family = self.families[name] = Family(point.is_sum)
             family.values[labels] = 0
-            self._of_client.setdefault(instance.id, set()).add((name, labels))
+            known.add((name, labels))
+            self._of_client[instance.id] = account, known
         if point.is_delta:
             family.values[labels] += point.value
         else:
@@ -63,12 +77,18 @@ class ClientSeries:
 
     def forget(self, instance_id: bytes) -> None:
         """Drop the series of a client."""
-        for name, labels in self._of_client.pop(instance_id, ()):
+        account, known = self._of_client.pop(instance_id, (NOBODY, ()))
+        for name, labels in known:
             values = self.families[name].values
             del values[labels]
-            self.count -= 1
+            self._shares.hold(account, -weight(labels))
             if not values:
                 del self.families[name]
+
+
+def weight(labels: Labels) -> int:
+    """The number of series that one with these labels counts as."""
+    return 1 + sum(len(name) + len(value) for name, value in labels) // LABEL_CHARACTERS
 
 
 def name_of(metric: str) -> str:

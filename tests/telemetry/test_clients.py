@@ -193,6 +193,46 @@ def test_silent_client_is_forgotten_after_three_intervals_or_a_minute() -> None:
     assert forgotten == [quick.id, slow.id]
 
 
+def invented(clients: TelemetryClients, number: int, account: str, *, connections: int) -> None:
+    """Ask with an id that nobody was given."""
+    id_ = number.to_bytes(16, "big")
+    clients.get(id_, SOMEBODY, f"{account}-{number % connections}", number, account)
+
+
+@pytest.mark.parametrize("account", ["User:mallory", "10.0.0.7"])
+def test_invented_ids_do_not_push_out_clients_that_push(
+    account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_INSTANCES", 100)
+    forgotten: list[bytes] = []
+    clients = TelemetryClients(MAX_BYTES, forgotten=forgotten.append)
+    honest = [
+        clients.get(bytes([number]) * 16, SOMEBODY, f"c{number}", 0, "10.0.0.7")
+        for number in range(1, 11)
+    ]
+    for each in honest:
+        assert isinstance(each, ClientInstance)
+        assert pushed(clients, each, 1, connection_id=each.connection_id, account="10.0.0.7") == 0
+    for number in range(1_000, 3_000):
+        invented(clients, number, account, connections=500)
+    assert len(clients.instances) == 100
+    assert {each.id for each in honest if isinstance(each, ClientInstance)} <= {*clients.instances}
+    assert len(forgotten) == 2_000 - 90
+
+
+def test_one_connection_has_few_instances() -> None:
+    clients = TelemetryClients(MAX_BYTES)
+    for number in range(1_000, 3_000):
+        invented(clients, number, "10.0.0.7", connections=1)
+    assert len(clients.instances) == module.MOST_OF_CONNECTION
+
+
+def test_long_names_of_clients_are_not_kept() -> None:
+    clients = TelemetryClients(MAX_BYTES)
+    instance = asked(clients, client_id="x" * 30_000, client_software_name="y" * 30_000)
+    assert max(map(len, instance.client)) == module.KEPT_CHARACTERS
+
+
 def test_least_recently_used_client_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_INSTANCES", 2)
     clients = clients_with(a={"metrics": "x.", "interval.ms": "100"})

@@ -20,9 +20,11 @@ LATENCY = "org.apache.kafka.producer.request.latency.avg"
 SENT = "org.apache.kafka.producer.records.total"
 
 
-def client_of(telemetry: Telemetry, client_id: str = "billing", now_ms: int = 0) -> ClientInstance:
+def client_of(
+    telemetry: Telemetry, client_id: str = "billing", now_ms: int = 0, account: str = "10.0.0.1"
+) -> ClientInstance:
     client = Client("", client_id, "java", "4.3.0", "127.0.0.1", "1")
-    instance = telemetry.clients.get(ZERO_ID, client, "c1", now_ms)
+    instance = telemetry.clients.get(ZERO_ID, client, f"c-{client_id}", now_ms, account)
     assert isinstance(instance, ClientInstance)
     return instance
 
@@ -103,7 +105,7 @@ def test_histograms_are_counted_and_left_out(
 
 
 def test_series_beyond_the_limit_are_left_out_and_those_within_go_on() -> None:
-    telemetry = Telemetry(100_000, 2)
+    telemetry = Telemetry(100_000, 3)  # of which one client may have two
     instance = client_of(telemetry)
     for amount in (1, 2):
         take(telemetry, instance, payload(*(total(f"m{k}", amount) for k in range(5))))
@@ -164,3 +166,26 @@ def test_attribute_cannot_replace_the_name_of_a_series(
         "kafka_client_producer_request_latency_avg"
     ].values.items()
     assert dict(labels) == {"name": "kafka_server_brokerstate", "_": "x", **ids(instance)}
+
+
+def test_one_client_cannot_use_up_the_series_of_others() -> None:
+    telemetry = Telemetry(100_000, 100)
+    for number in range(10):
+        greedy = client_of(telemetry, f"mallory-{number}", account="User:mallory")
+        take(telemetry, greedy, payload(*(total(f"m{k}", 1) for k in range(20))))
+    assert telemetry.series.count == 75
+    honest = client_of(telemetry, account="User:alice")
+    take(telemetry, honest, payload(*(total(f"m{k}", 1) for k in range(10))))
+    assert len([each for each in shown(telemetry) if each.labels["client_id"] == "billing"]) == 10
+
+
+def test_series_with_very_long_labels_count_more_than_once() -> None:
+    telemetry = Telemetry(1_000_000, 40)
+    instance = client_of(telemetry)
+    long = {f"{k:x<200}": "y" * 250 for k in range(16)}
+    take(telemetry, instance, payload(*(gauge(f"m{k}", 1, **long) for k in range(10))))
+    assert len(shown(telemetry)) == 3
+    assert telemetry.series.count > 20
+    telemetry.clients.instances[instance.id].expires_ms = 0
+    exhaust(telemetry.clients.expire(1))
+    assert (telemetry.series.count, shown(telemetry)) == (0, [])
