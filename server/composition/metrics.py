@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ..cause import Own
 from ..config import BrokerConfig
 from ..http.messages import HttpRequest, HttpResponse, text
 from ..metadata.image import MetadataImage
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 RUNNING, SHUTTING_DOWN = 3, 7
 #: The minimum number of characters in a piece of the response.
 PIECE = 16 * 1024
-#: The maximum number of concurrent scrapes; two Prometheus servers often watch the same brokers.
-MAX_SCRAPES = 4
 
 
 class BrokerMetrics:
@@ -47,7 +46,6 @@ class BrokerMetrics:
         self._sources: Sources | None = None
         self._image: Callable[[], MetadataImage] = MetadataImage
         self._stopping: Callable[[], bool] = bool
-        self._scrapes = 0
         #: Accepts the metrics that clients push.
         self.telemetry = telemetry_of(config)
         self.requests = RequestMetrics(
@@ -87,50 +85,45 @@ class BrokerMetrics:
         )
         return self._sources
 
-    def route(self, _: HttpRequest) -> HttpResponse:
-        """Answer a scrape."""
+    def route(self, request: HttpRequest) -> HttpResponse:
+        """Answer a scrape. Concurrent ones, as many as there are connections, take turns, first by address."""
         if self._sources is None:
             return text(503, "the broker is starting; /readyz shows what it is waiting for")
-        if self._scrapes >= MAX_SCRAPES:
-            return text(503, f"{MAX_SCRAPES} scrapes are in progress")
-        return HttpResponse(200, self._scrape(self._sources), CONTENT_TYPE)
+        owner = Own("metrics", request.client_host)
+        return HttpResponse(200, self._scrape(self._sources, owner), CONTENT_TYPE)
 
-    async def _scrape(self, sources: Sources) -> AsyncIterator[bytes]:
-        self._scrapes += 1
-        try:
-            view = View(
-                sources,
-                SHUTTING_DOWN if self._stopping() else RUNNING,
-                self._image(),
-                self._seams.clock.now_ms(),
-                self._seams.clock.monotonic_ms(),
-                self._config.get_int("kwire.metrics.partition.limit"),
-            )
-            for api_key in (PRODUCE, FETCH):
-                count = self.requests.apis[api_key].requests
-                rate = sources.rates.per_second(api_key, view.steady_ms, count)
-                self.requests.adapt(api_key, rate)
-            for _ in look(view):
-                await sources.turns.pause(self)
-            pieces: list[str] = []
-            size = 0
-            texts = text_of(ROWS, view)
-            if sources.telemetry is not None:
-                for _ in sources.telemetry.expire(view.steady_ms):
-                    await sources.turns.pause(self)
-                texts = chain(texts, text_of_clients(sources.telemetry.series))
-            for piece in texts:
-                pieces.append(piece)
-                size += len(piece)
-                if size >= PIECE:
-                    yield "".join(pieces).encode()
-                    pieces.clear()
-                    size = 0
-                await sources.turns.pause(self)
-            yield "".join(pieces).encode()
-            yield await self._process()
-        finally:
-            self._scrapes -= 1
+    async def _scrape(self, sources: Sources, owner: Own) -> AsyncIterator[bytes]:
+        view = View(
+            sources,
+            SHUTTING_DOWN if self._stopping() else RUNNING,
+            self._image(),
+            self._seams.clock.now_ms(),
+            self._seams.clock.monotonic_ms(),
+            self._config.get_int("kwire.metrics.partition.limit"),
+        )
+        for api_key in (PRODUCE, FETCH):
+            count = self.requests.apis[api_key].requests
+            rate = sources.rates.per_second(api_key, view.steady_ms, count)
+            self.requests.adapt(api_key, rate)
+        for _ in look(view):
+            await sources.turns.pause(owner)
+        pieces: list[str] = []
+        size = 0
+        texts = text_of(ROWS, view)
+        if sources.telemetry is not None:
+            for _ in sources.telemetry.expire(view.steady_ms):
+                await sources.turns.pause(owner)
+            texts = chain(texts, text_of_clients(sources.telemetry.series))
+        for piece in texts:
+            pieces.append(piece)
+            size += len(piece)
+            if size >= PIECE:
+                yield "".join(pieces).encode()
+                pieces.clear()
+                size = 0
+            await sources.turns.pause(owner)
+        yield "".join(pieces).encode()
+        yield await self._process()
 
     async def _process(self) -> bytes:
         """The metrics of prometheus_client about the process and Python; importing it takes some 50 ms, in a thread."""

@@ -50,14 +50,15 @@ class HttpConnection:
     def __init__(
         self,
         transport: Transport,
-        peer: str,
+        peer: tuple[str, int],
         routes: dict[str, Route],
         hosts: AllowedHosts,
         clock: Clock,
         on_closed: Callable[[HttpConnection], None],
     ) -> None:
         self.transport = transport
-        self.peer = peer
+        self.client_host = peer[0]
+        self.peer = f"{peer[0]}:{peer[1]}"
         self.closed = False
         self.idle = True
         self.deadline_ms: int | None = clock.monotonic_ms() + REQUEST_MS
@@ -139,7 +140,11 @@ class HttpConnection:
         assert event is not None
         try:
             request = HttpRequest.of(
-                event.method, event.target, list(event.headers), bytes(self._body)
+                event.method,
+                event.target,
+                list(event.headers),
+                bytes(self._body),
+                self.client_host,
             )
         except ValueError as error:
             await self._respond(text(400, f"the query cannot be read: {error}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from .connection import HttpConnection
@@ -67,24 +68,31 @@ class HttpListener:
         logger.error("cannot accept an HTTP connection: %s", error)
 
     def accepted(self, transport: Transport, local: Address, peer: Address) -> None:
-        if len(self.connections) >= MAX_CONNECTIONS and not self._make_room():
+        if len(self.connections) >= MAX_CONNECTIONS and not self._make_room(peer[0]):
             transport.close()
             return
         connection = HttpConnection(
-            transport, f"{peer[0]}:{peer[1]}", self.routes, self._hosts, self._clock, self._closed
+            transport, peer, self.routes, self._hosts, self._clock, self._closed
         )
         self.connections[connection] = None
         transport.start(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(HOUSEKEEPING_S, self._keep_house)
 
-    def _make_room(self) -> bool:
-        """Close the oldest connection without a request in progress; False if there is none."""
-        for connection in self.connections:
-            if connection.deadline_ms is not None:
-                connection.close()
-                return True
-        return False
+    def _make_room(self, client_host: str) -> bool:
+        """Close a connection for a new one, if there is one that may be closed.
+
+        Shape: one of the address that has most connections, the oldest without a request in progress, if there is one.
+        A connection with a request, or of another address, is not closed for an address that has no fewer.
+        """
+        of_host = Counter(each.client_host for each in self.connections)
+        idle = [each for each in self.connections if each.deadline_ms is not None]
+        worst = max(idle or self.connections, key=lambda each: of_host[each.client_host])
+        is_own = worst.client_host == client_host
+        if of_host[worst.client_host] <= of_host[client_host] and not (idle and is_own):
+            return False
+        worst.close()
+        return True
 
     def _closed(self, connection: HttpConnection) -> None:
         self.connections.pop(connection, None)

@@ -18,7 +18,7 @@ MAX_FIELDS = 100
 class HttpRequest:
     """One request. Shape: header names are in lower case; the last value of a repeated header counts.
 
-    `query_string` is the query in its original form.
+    `query_string` is the query in its original form; `client_host` is the client's address.
     """
 
     method: str
@@ -27,10 +27,16 @@ class HttpRequest:
     headers: Mapping[str, str]
     body: bytes = b""
     query_string: str = ""
+    client_host: str = ""
 
     @classmethod
     def of(
-        cls, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+        cls,
+        method: bytes,
+        target: bytes,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
+        client_host: str = "",
     ) -> HttpRequest:
         """The request with this target, such as `/metrics?names=jmx`. Errors: ValueError for a query with too many
         fields.
@@ -43,6 +49,7 @@ class HttpRequest:
             {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
             body,
             query,
+            client_host,
         )
 
 

@@ -39,9 +39,9 @@ class Server:
         self.listener.routes |= {"/hello": hello}
         self.listener.routes |= {f"/{name}": route for name, route in routes.items()}
 
-    def connect(self, room: int | None = None) -> MemoryTransport:
+    def connect(self, room: int | None = None, host: str = "127.0.0.1") -> MemoryTransport:
         transport = MemoryTransport(room)
-        self.listener.accepted(transport, ("127.0.0.1", 1), ("127.0.0.1", 2))
+        self.listener.accepted(transport, ("127.0.0.1", 1), (host, 2))
         return transport
 
     def pass_time(self, ms: int) -> None:

@@ -226,6 +226,35 @@ def test_new_connection_takes_the_place_of_the_oldest_that_waits() -> None:
     run(body)
 
 
+def test_address_with_most_connections_makes_room_for_others() -> None:
+    async def body() -> None:
+        async def never(_: HttpRequest) -> HttpResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        server = Server(never=never)
+        honest = server.connect()
+        busy = [server.connect(host="10.0.0.9") for _ in range(MAX_CONNECTIONS - 1)]
+        for each in busy:
+            each.receive(GET.replace(b"hello", b"never"))
+        honest.receive(GET.replace(b"hello", b"never"))
+        await turns()
+        assert server.connect(host="10.0.0.9").closed
+        probe = server.connect()
+        probe.receive(GET)
+        await turns()
+        assert responses(probe) == [(200, b"hello nobody\n")]
+        assert [each.closed for each in busy].count(True) == 1
+        assert not honest.closed
+        # Connections that wait for a request are closed first, but those of others are not.
+        idle = [server.connect(host="10.0.0.9") for _ in range(3)]
+        assert not probe.closed
+        assert idle[0].closed
+        await server.listener.close()
+
+    run(body)
+
+
 def test_close_ends_connections_that_are_being_answered() -> None:
     async def body() -> None:
         async def never(_: HttpRequest) -> HttpResponse:

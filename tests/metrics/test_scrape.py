@@ -14,6 +14,7 @@ from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.messages.sasl_handshake import SaslHandshakeRequest
 from server.metrics.exposition import names_of
 from server.metrics.table import ROWS, log_dir_lag
+from tests.http.test_health import get
 from tests.metrics.scraped import RECORDS, Client, Series, broker_in, busy, chunks, parse, value
 
 #: Series that only exist with something that this broker does not have: a watchdog, listeners with logins.
@@ -177,8 +178,6 @@ def test_partitions_beyond_the_limit_are_only_in_the_sums(tmp_path: Path) -> Non
 def test_broker_that_is_starting_has_no_metrics_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.http.test_health import get
-
     async def main() -> None:
         broker = broker_in(tmp_path)
         found: list[int] = []
@@ -195,6 +194,20 @@ def test_broker_that_is_starting_has_no_metrics_yet(
         assert found == [503]
 
     asyncio.run(main())
+
+
+def test_scrapes_at_the_same_time_are_all_answered(tmp_path: Path) -> None:
+    async def main() -> list[int]:
+        broker = broker_in(tmp_path)
+        await broker.start()
+        try:
+            assert broker.http is not None
+            answers = await asyncio.gather(*(get(broker.http.port, "/metrics") for _ in range(20)))
+        finally:
+            await broker.stop()
+        return [status for status, _ in answers]
+
+    assert asyncio.run(main()) == [200] * 20
 
 
 def test_logins_are_told_by_mechanism_and_result(tmp_path: Path) -> None:
