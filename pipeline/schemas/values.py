@@ -1,7 +1,8 @@
 """Parses records' values into columns: JSON by Spark's DDL or a JSON Schema, Avro by its own schema.
 
 A value that does not fit is not guessed at: the record is a dead letter, with the reason. A record without a value has none of
-the columns, unless one is required.
+the columns, unless one is required. Where values begin with the id of a schema in a registry, each is parsed by the schema of its
+id and resolved to that of the table: Avro by Avro's rules, other values by the names of their fields.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import base64
 import io
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as attribute
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,11 +22,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from kwire.records.schema_ids import PREFIX_BYTES, schema_id
+
 from ..problems import WrongCall
 from .schema import schema_of
-
-#: Bytes that Confluent's serializers write before a value: 0, and the number of a schema in a registry.
-FRAME = 5
 
 _PLAIN: dict[type[spark.DataType], pa.DataType] = {
     spark.BooleanType: pa.bool_(),
@@ -66,11 +67,15 @@ class Misfit(ValueError):
 
 @dataclass(frozen=True)
 class ValueSchema:
-    """The columns of one topic's values; `avro` is the parsed Avro schema, None for JSON."""
+    """The columns of one topic's values, and how values are written.
+
+    Shape: `avro` is the parsed Avro schema, None for JSON. `by_id` are the schemas by which values with a prefix may be written,
+    by the id in it; without any, values have no prefix and are written by this schema.
+    """
 
     columns: pa.Schema
     avro: Any = None
-    framed: bool = False
+    by_id: Mapping[int, ValueSchema] = attribute(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -80,31 +85,62 @@ class ValueSchema:
     def parse(self, value: bytes | None) -> dict[str, Any]:
         """The columns of one value. Raises Misfit."""
         if value is None:
-            row: dict[str, Any] = {}
-        else:
-            if self.framed:
-                if len(value) < FRAME or value[0]:
-                    raise Misfit("the value does not begin with 0 and the number of a schema")
-                value = value[FRAME:]
-            row = self._decoded(value)
+            return self._fitted({})
+        if not self.by_id:
+            try:
+                return self._fitted(self._decoded(value))
+            except Misfit as error:
+                if value[:1] == b"\0" and (number := schema_id(value)) is not None:
+                    raise Misfit(
+                        f"{error} (or it begins with the id of a schema, {number}: see ID: of --value-schema)"
+                    ) from error
+                raise
+        number = schema_id(value)
+        if number is None:
+            raise Misfit("the value does not begin with 0 and the id of a schema")
+        own = self.by_id.get(number)
+        if own is None:
+            known = ", ".join(map(str, sorted(self.by_id)))
+            raise Misfit(f"the value is of schema {number}, which is not given (only {known})")
+        try:
+            return self._resolved(own, value[PREFIX_BYTES:])
+        except Misfit as error:
+            raise Misfit(f"schema {number}: {error}") from error
+
+    def _resolved(self, own: ValueSchema, value: bytes) -> dict[str, Any]:
+        """The columns of a value that was written by `own`, another version of this schema."""
+        if own.avro is None:
+            row = own._decoded(value)
+            own._fitted(row)
+            return self._fitted(row)
+        reader = None if own.avro is self.avro else self.avro
+        return self._fitted(own._decoded(value, reader))
+
+    def _fitted(self, row: dict[str, Any]) -> dict[str, Any]:
         return {field.name: _fit(row.get(field.name), field, field.name) for field in self.columns}
 
-    def _decoded(self, value: bytes) -> dict[str, Any]:
+    def _decoded(self, value: bytes, reader: Any = None) -> dict[str, Any]:
+        """The fields of a value; `reader` is the Avro schema that they are to have, if not this one."""
         try:
             if self.avro is not None:
                 import fastavro
 
-                reader = io.BytesIO(value)
-                found = fastavro.schemaless_reader(reader, self.avro, None)
-                if left := len(value) - reader.tell():
+                stream = io.BytesIO(value)
+                found = fastavro.schemaless_reader(stream, self.avro, reader)
+                if left := len(value) - stream.tell():
                     raise Misfit(f"{left} bytes are left after the value")
             else:
                 found = json.loads(value, parse_float=Decimal)
         except Misfit:
             raise
         except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if reader is not None:
+                raise Misfit(
+                    f"not Avro of this schema, or the table's schema cannot read it: {said}"
+                ) from error
             form = "JSON" if self.avro is None else "Avro"
-            raise Misfit(f"not {form} of this schema: {type(error).__name__}: {error}") from error
+            raise Misfit(f"not {form} of this schema: {said}") from error
         if not isinstance(found, dict):
             raise Misfit("not an object")
         return found
@@ -244,8 +280,19 @@ _CONVERSIONS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.Da
 )
 
 
-def read_value_schema(text: str, where: str, *, framed: bool) -> ValueSchema:
-    """The schema that a text, or a file named by `@FILE`, gives. Raises WrongCall."""
+def read_schemas_by_id(texts: Mapping[int, str], where: str) -> ValueSchema:
+    """The schema of values that begin with an id; the table has the columns of the last one. Raises WrongCall."""
+    *others, last = texts
+    found = {number: read_value_schema(texts[number], where, is_table=False) for number in others}
+    found[last] = read_value_schema(texts[last], where)
+    return replace(found[last], by_id=found)
+
+
+def read_value_schema(text: str, where: str, *, is_table: bool = True) -> ValueSchema:
+    """The schema that a text, or a file named by `@FILE`, gives. Raises WrongCall.
+
+    Avro that is no table's has no columns, so it may have types that tables lack.
+    """
     if text.startswith("@"):
         where = text[1:]
         try:
@@ -256,12 +303,13 @@ def read_value_schema(text: str, where: str, *, framed: bool) -> ValueSchema:
             raise WrongCall(f"{where} is not UTF-8") from error
     text = text.strip()
     if text.startswith("{") and (tree := _avro_tree(text)) is not None:
-        return ValueSchema(_avro_columns(tree, where), _avro_parsed(tree, where), framed)
+        parsed = _avro_parsed(tree, where)
+        return ValueSchema(_avro_columns(tree, where) if is_table else pa.schema([]), parsed)
     found = schema_of(text, where)
     names = [field.name for field in found.fields]
     if not names or len({name.lower() for name in names}) < len(names):
         raise WrongCall(f"{where}: no columns, or two with the same name")
-    return ValueSchema(_checked(_struct(found, where), where), None, framed)
+    return ValueSchema(_checked(_struct(found, where), where))
 
 
 def _checked(schema: pa.Schema, where: str) -> pa.Schema:
@@ -311,9 +359,30 @@ def _avro_parsed(tree: dict[str, Any], where: str) -> Any:
     except ImportError as error:
         raise WrongCall(f"{where}: Avro needs fastavro: pip install fastavro") from error
     try:
-        return fastavro.parse_schema(tree)
+        parsed = fastavro.parse_schema(tree)
     except Exception as error:
         raise WrongCall(f"{where} is not an Avro schema: {error}") from error
+    _check_depth(parsed, where, ())
+    return parsed
+
+
+def _check_depth(tree: Any, where: str, around: tuple[str, ...]) -> None:
+    """Raises WrongCall for a record inside itself: fastavro's reader calls itself for each level that a value claims."""
+    if isinstance(tree, str):
+        if tree in around:
+            raise WrongCall(f"{where}: {tree} is inside itself, and tables have no such columns")
+    elif isinstance(tree, list):
+        for each in tree:
+            _check_depth(each, where, around)
+    else:
+        inside = (*around, tree["name"]) if tree["type"] == "record" else around
+        parts = [
+            tree.get("items"),
+            tree.get("values"),
+            *(f["type"] for f in tree.get("fields", ())),
+        ]
+        for each in filter(None, parts):
+            _check_depth(each, where, inside)
 
 
 def _avro_columns(tree: dict[str, Any], where: str) -> pa.Schema:

@@ -62,37 +62,52 @@ def add_values(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--value-schema",
         dest="value_schemas",
-        metavar="[TOPIC=]SCHEMA|@FILE",
+        metavar="[TOPIC=][ID:]SCHEMA|@FILE",
         action="append",
         default=[],
-        help="with --table: also make a table with columns for the fields of the values (DDL, JSON Schema or Avro), and one of the values that do not fit; repeatable",
+        help="with --table: also make a table with columns for the fields of the values (DDL, JSON Schema or Avro), and one of the values that do not fit; with ID:, for values that begin with the id of this schema in a registry: the table has the columns of the last one given; repeatable",
     )
     parser.add_argument(
         "--value-framing",
         choices=("none", "confluent"),
-        default="none",
-        help="with --value-schema: whether values begin with the id of a schema (default: %(default)s)",
+        help="with --value-schema: whether values begin with the id of a schema (default: where schemas are given with ID:)",
     )
 
 
 def value_schemas(options: Namespace) -> dict[str | None, ValueSchema]:
     """Topic -> the schema of its values; None stands for every other topic. Raises WrongCall."""
-    found: dict[str | None, ValueSchema] = {}
+    given: dict[str | None, dict[int | None, str]] = {}
     for text in getattr(options, "value_schemas", ()):
         if not formats(options):
             raise WrongCall("--value-schema is for --table")
-        named = re.match(r"([a-zA-Z0-9._-]+)=", text)
-        topic = None if named is None else named[1]
-        if topic in found:
-            raise WrongCall(f"--value-schema: two schemas for {topic or 'every topic'}")
-        from ..schemas.values import read_value_schema
+        found = re.match(r"(?:([a-zA-Z0-9._-]+)=)?(?:([0-9]{1,10}):)?", text)
+        assert found is not None
+        topic, number = found[1], None if found[2] is None else int(found[2])
+        whose = topic or "every topic"
+        some = given.setdefault(topic, {})
+        if number in some:
+            of = "" if number is None else f" with the id {number}"
+            raise WrongCall(f"--value-schema: two schemas for {whose}{of}")
+        if some and (number is None or None in some):
+            raise WrongCall(f"--value-schema: schemas for {whose} with an id and without")
+        if number is None and options.value_framing == "confluent":
+            raise WrongCall(
+                f"--value-framing confluent: the values of {whose} name their schemas by ids, so give the id of each one:"
+                f" --value-schema {'' if topic is None else f'{topic}='}ID:..."
+            )
+        if number is not None and options.value_framing == "none":
+            raise WrongCall("--value-schema with an ID: is for --value-framing confluent")
+        some[number] = text[found.end() :]
+    return {topic: _read(some) for topic, some in given.items()}
 
-        found[topic] = read_value_schema(
-            text if named is None else text[named.end() :],
-            "--value-schema",
-            framed=options.value_framing == "confluent",
-        )
-    return found
+
+def _read(texts: dict[int | None, str]) -> ValueSchema:
+    from ..schemas.values import read_schemas_by_id, read_value_schema
+
+    if None in texts:
+        return read_value_schema(texts[None], "--value-schema")
+    by_id = {number: text for number, text in texts.items() if number is not None}
+    return read_schemas_by_id(by_id, "--value-schema")
 
 
 def check_value_topics(options: Namespace, schemas: Collection[str | None]) -> None:

@@ -31,7 +31,7 @@ def options_of(*formats: str, **more: object) -> Namespace:
         "topics": [],
         "topics_pattern": None,
         "value_schemas": [],
-        "value_framing": "none",
+        "value_framing": None,
     }
     return Namespace(**{**known, **more})
 

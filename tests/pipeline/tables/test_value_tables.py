@@ -141,8 +141,31 @@ def test_wrong_calls_are_told() -> None:
         (["id INT", "id INT"], BOTH, "two schemas for every topic"),
         (["a=id INT", "a=id INT"], BOTH, "two schemas for a"),
         (["id NOTHING"], BOTH, "is not a type"),
+        (["a=1:id INT", "a=1:id INT"], BOTH, "two schemas for a with the id 1"),
+        (["a=1:id INT", "a=id INT"], BOTH, "schemas for a with an id and without"),
+        (["id INT", "1:id INT"], BOTH, "schemas for every topic with an id and without"),
     ):
         with pytest.raises(WrongCall, match=why):
             value_schemas(options_of(*formats, value_schemas=given))
     with pytest.raises(WrongCall, match="is for --table"):
         value_schemas(options_of(value_schemas=["id INT"], table=[]))
+    for given, framing, why in (
+        (["a=id INT"], "confluent", "give the id of each one: --value-schema a=ID:..."),
+        (["id INT"], "confluent", "give the id of each one: --value-schema ID:..."),
+        (["a=1:id INT"], "none", "is for --value-framing confluent"),
+    ):
+        with pytest.raises(WrongCall, match=why):
+            value_schemas(options_of(value_schemas=given, value_framing=framing))
+
+
+@pytest.mark.parametrize("format", BOTH)
+def test_records_of_several_schemas_are_parsed_each_by_its_own(tmp_path: Path, format: str) -> None:
+    def framed(number: int, text: bytes) -> bytes:
+        return bytes(1) + number.to_bytes(4, "big") + text
+
+    add_batch(tmp_path, 3, values=[framed(1, VALID[0]), framed(2, VALID[2]), framed(3, VALID[1])])
+    given = ["orders=1:id INT, name STRING", "orders=2:id INT, amount DOUBLE"]
+    assert follow(tmp_path, format, value_schemas=given, value_framing="confluent") == 3
+    assert values(tmp_path, format) == [(0, 0, 1, None), (0, 1, 3, 2.5)]
+    [dead] = rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)
+    assert dead["error"] == "the value is of schema 3, which is not given (only 1, 2)"

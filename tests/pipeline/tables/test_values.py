@@ -12,7 +12,12 @@ import fastavro
 import pytest
 
 from kwire.pipeline.problems import WrongCall
-from kwire.pipeline.schemas.values import Misfit, parse_all, read_value_schema
+from kwire.pipeline.schemas.values import (
+    Misfit,
+    parse_all,
+    read_schemas_by_id,
+    read_value_schema,
+)
 
 DDL = (
     "id BIGINT NOT NULL, amount DECIMAL(10,2), at TIMESTAMP, day DATE, tags ARRAY<STRING>,"
@@ -21,7 +26,7 @@ DDL = (
 
 
 def test_json_becomes_columns_by_ddl() -> None:
-    schema = read_value_schema(DDL, "--value-schema", framed=False)
+    schema = read_value_schema(DDL, "--value-schema")
     value = {
         "id": 7,
         "amount": 12.5,
@@ -71,7 +76,7 @@ def test_json_becomes_columns_by_ddl() -> None:
     ],
 )
 def test_value_that_does_not_fit_says_where(value: bytes | None, why: str) -> None:
-    schema = read_value_schema(DDL, "--value-schema", framed=False)
+    schema = read_value_schema(DDL, "--value-schema")
     with pytest.raises(Misfit, match=why):
         schema.parse(value)
     table, good, bad = parse_all([b'{"id": 1}', value], schema)
@@ -79,7 +84,7 @@ def test_value_that_does_not_fit_says_where(value: bytes | None, why: str) -> No
 
 
 def test_record_without_a_value_has_no_columns_unless_one_is_required() -> None:
-    schema = read_value_schema("id BIGINT", "--value-schema", framed=False)
+    schema = read_value_schema("id BIGINT", "--value-schema")
     assert schema.parse(None) == {"id": None}
 
 
@@ -91,7 +96,7 @@ def test_json_schema_names_types_and_required_fields(tmp_path: Path) -> None:
         "required": ["id"],
     }
     file.write_text(json.dumps(tree))
-    schema = read_value_schema(f"@{file}", "--value-schema", framed=False)
+    schema = read_value_schema(f"@{file}", "--value-schema")
     assert schema.text == "id int64, at timestamp[us, tz=UTC]"
     with pytest.raises(Misfit, match="id is missing"):
         schema.parse(b"{}")
@@ -124,9 +129,20 @@ AVRO = {
 }
 
 
+def avro_of(schema: dict[str, object], row: dict[str, object]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("framed", [False, True])
 def test_avro_becomes_columns(framed: bool) -> None:
-    schema = read_value_schema(json.dumps(AVRO), "--value-schema", framed=framed)
+    text = json.dumps(AVRO)
+    schema = (
+        read_schemas_by_id({7: text}, "--value-schema")
+        if framed
+        else read_value_schema(text, "--value-schema")
+    )
     row = {
         "id": 1,
         "note": None,
@@ -135,14 +151,123 @@ def test_avro_becomes_columns(framed: bool) -> None:
         "lines": [{"sku": "x"}],
         "kind": "B",
     }
-    out = io.BytesIO(b"")
-    fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), row)
-    value = (b"\0\0\0\0\7" if framed else b"") + out.getvalue()
+    value = (b"\0\0\0\0\7" if framed else b"") + avro_of(AVRO, row)
     assert schema.parse(value) == row
     with pytest.raises(Misfit, match=r"1 bytes are left|not Avro|does not begin"):
         schema.parse(value + b"\0")
     with pytest.raises(Misfit, match=r"not Avro of this schema|does not begin"):
         schema.parse(b"\1\2")
+
+
+def record(*fields: tuple[str, object] | dict[str, object]) -> dict[str, object]:
+    """An Avro record of these fields."""
+    made = [one if isinstance(one, dict) else {"name": one[0], "type": one[1]} for one in fields]
+    return {"type": "record", "name": "Order", "fields": made}
+
+
+#: Each swaps, renames, adds, or widens what an earlier one has, so that the bytes of one can be read by another.
+FIRST = record(("id", "long"), ("first", "string"), ("last", "string"), ("quantity", "int"))
+SECOND = record(("id", "long"), ("last", "string"), ("first", "string"), ("price_cents", "int"))
+TABLE = record(
+    ("id", "long"),
+    ("first", "string"),
+    {"name": "surname", "aliases": ["last"], "type": "string"},
+    {"name": "quantity", "type": "long", "default": 1},
+    {"name": "price_cents", "type": ["null", "double"], "default": None},
+)
+#: What no column could have is of no harm where the table does not have it.
+ODD = record(*TABLE["fields"][:3], ("any", ["int", "string"]))  # type: ignore[index]
+
+
+def framed(number: int, data: bytes) -> bytes:
+    return bytes(1) + number.to_bytes(4, "big") + data
+
+
+@pytest.mark.parametrize(
+    ("number", "schema", "row", "parsed"),
+    [
+        (
+            1,
+            FIRST,
+            {"id": 1, "first": "Ada", "last": "Byron", "quantity": 19},
+            [1, "Ada", "Byron", 19, None],
+        ),
+        (
+            2,
+            SECOND,
+            {"id": 2, "first": "Ada", "last": "Byron", "price_cents": 1999},
+            [2, "Ada", "Byron", 1, 1999.0],
+        ),
+        (
+            65_536,
+            ODD,
+            {"id": 3, "first": "Ada", "surname": "Byron", "any": "x"},
+            [3, "Ada", "Byron", 1, None],
+        ),
+        (
+            4,
+            TABLE,
+            {"id": 4, "first": "A", "surname": "B", "quantity": 2, "price_cents": 0.5},
+            [4, "A", "B", 2, 0.5],
+        ),
+    ],
+)
+def test_each_value_is_parsed_by_the_schema_that_its_id_names(
+    number: int, schema: dict[str, object], row: dict[str, object], parsed: list[object]
+) -> None:
+    texts = {1: FIRST, 2: SECOND, 65_536: ODD, 4: TABLE}
+    table = read_schemas_by_id({of: json.dumps(one) for of, one in texts.items()}, "here")
+    assert table.columns.names == ["id", "first", "surname", "quantity", "price_cents"]
+    assert [*table.parse(framed(number, avro_of(schema, row))).values()] == parsed
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (framed(3, avro_of(FIRST, {"id": 1, "first": "", "last": "", "quantity": 1})), r"is of schema 3, which is not given \(only 1, 2\)"),
+        (framed(0, framed(1, b"")), "is of schema 0, which is not given"),
+        (avro_of(FIRST, {"id": 1, "first": "", "last": "", "quantity": 1}), "does not begin with 0 and the id"),
+        (b"\0\0\0\0", "does not begin with 0 and the id"),
+        (framed(1, b""), "^schema 1: not Avro of this schema"),
+        (framed(1, avro_of(FIRST, {"id": 1, "first": "", "last": "", "quantity": 1}) + b"."), "^schema 1: 1 bytes are left"),
+        # The table requires a quantity, and schema 2 gives none.
+        (framed(2, avro_of(SECOND, {"id": 1, "first": "", "last": "", "price_cents": 1})), "^schema 2: .*No default value for field quantity"),
+    ],
+)  # fmt: skip
+def test_value_of_another_schema_says_so(value: bytes, why: str) -> None:
+    table = read_schemas_by_id({2: json.dumps(SECOND), 1: json.dumps(FIRST)}, "here")
+    with pytest.raises(Misfit, match=why):
+        table.parse(value)
+
+
+def test_json_fits_the_schema_of_its_id_and_that_of_the_table() -> None:
+    table = read_schemas_by_id({1: "id INT, name STRING", 2: "id BIGINT NOT NULL, at DATE"}, "here")
+    assert table.parse(framed(1, b'{"id": 1, "name": "a"}')) == {"id": 1, "at": None}
+    assert table.parse(framed(2, b'{"id": 1, "at": "2026-01-02"}'))["at"] == date(2026, 1, 2)
+    for value, why in (
+        (framed(1, b'{"id": 1, "name": 5}'), "^schema 1: name: 5 is not string"),
+        (framed(1, b'{"name": "a"}'), "^schema 1: id is missing"),
+        (b'{"id": 1}', "does not begin with 0"),
+    ):
+        with pytest.raises(Misfit, match=why):
+            table.parse(value)
+
+
+def test_avro_record_inside_itself_is_refused_whether_it_is_the_table_s_or_not() -> None:
+    """Its values could nest so deeply that the reader in C overflows the stack."""
+    texts = {
+        1: json.dumps(record(("id", "long"), ("next", ["null", "Order"]))),
+        2: json.dumps(FIRST),
+    }
+    for given in (texts, dict(reversed(texts.items()))):
+        with pytest.raises(WrongCall, match="Order is inside itself"):
+            read_schemas_by_id(given, "here")
+
+
+def test_value_with_an_id_where_none_was_told_says_what_to_do() -> None:
+    schema = read_value_schema("id BIGINT", "here")
+    with pytest.raises(Misfit, match=r"not JSON .*begins with the id of a schema, 7: see ID: of"):
+        schema.parse(framed(7, b'{"id": 1}'))
 
 
 @pytest.mark.parametrize(
@@ -162,4 +287,4 @@ def test_avro_becomes_columns(framed: bool) -> None:
 )
 def test_wrong_schema_is_told(text: str, why: str) -> None:
     with pytest.raises(WrongCall, match=why):
-        read_value_schema(text, "--value-schema", framed=False)
+        read_value_schema(text, "--value-schema")
