@@ -29,11 +29,6 @@ def schema_id(data: bytes) -> int | None:
     return int(number) if magic == MAGIC else None
 
 
-def with_schema_id(number: int, data: bytes) -> bytes:
-    """The data with a prefix, as a serializer writes it."""
-    return _PREFIX.pack(MAGIC, number) + data
-
-
 def message_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     """The message indexes after a prefix, and the position after them. Errors: CorruptRecord."""
     try:

@@ -380,7 +380,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("kwire.console.write", BOOLEAN, "false", MEDIUM,
         doc="Whether users may change things in the console, after they enter a token that the broker logs when it starts."),
     key("kwire.console.schemas", STRING, None, LOW,
-        doc="Directory of the schemas with which the console decodes records: TOPIC-value.avsc (Avro) and TOPIC-value.desc (Protobuf descriptors), and the same names with -key."),
+        doc="Directory of the schemas with which the console decodes records: TOPIC-value.avsc (Avro) and TOPIC-value.desc (Protobuf descriptors), TOPIC-value.ID.avsc for values that begin with the id of a schema in a registry, and the same names with -key."),
     key("kwire.console.principal", STRING, "User:console", LOW,
         doc="Principal with whose permissions the console reads; with an authorizer, it shows only what this principal may see."),
     key("kwire.log.file", STRING, "", LOW,

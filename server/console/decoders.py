@@ -2,17 +2,21 @@
 
 `TOPIC-value.avsc` and `TOPIC-key.avsc` are Avro schemas. `TOPIC-value.desc` is a set of Protobuf descriptors, as
 written by `protoc --include_imports --descriptor_set_out`; its last message is the type of the values, and
-`TOPIC-value.desc.NAME` names another one. The five bytes that serializers of a schema registry write before a record,
-and the message indexes of Protobuf, are skipped.
+`TOPIC-value.desc.NAME` names another one. If serializers of a schema registry write an id before each value, the
+schema of each id is in `TOPIC-value.ID.avsc` or `TOPIC-value.ID.desc`, and Protobuf's message indexes name the
+message in the last file of the set. Nothing is decoded by another schema than its own.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from kwire.records.schema_ids import PREFIX_BYTES, message_indexes, schema_id
 
 from .filters import MAX_PARSED_BYTES, Searched
 from .values import Shown, document
@@ -20,24 +24,49 @@ from .values import Shown, document
 logger = logging.getLogger(__name__)
 
 Decode = Callable[[bytes], Any]
-#: The registry's prefix: a zero byte and the schema's id in four bytes.
-PREFIX = 5
 #: The largest Avro decimal that is shown as a number: 300 digits.
 MAX_DECIMAL_BYTES = 128
+
+
+class Schemas:
+    """The schemas of a topic's keys or values: one for those without an id, and those of ids.
+
+    Shape: pairs of a kind (`avro`, `protobuf`) and a function that decodes everything after the id.
+    """
+
+    def __init__(
+        self, plain: tuple[str, Decode] | None, by_id: dict[int, tuple[str, Decode]]
+    ) -> None:
+        self.plain = plain
+        self.by_id = by_id
+
+    def __bool__(self) -> bool:
+        return self.plain is not None or bool(self.by_id)
+
+    def missing(self, data: bytes) -> int | None:
+        """The id in the data that has no schema here; None without an id, or where ids are not expected."""
+        number = schema_id(data) if self.by_id else None
+        return None if number in self.by_id else number
+
+    def decode(self, data: bytes) -> tuple[str, Any]:
+        """The kind and the value. Errors: any, for data that is not of its schema, or has none."""
+        number = schema_id(data) if self.by_id else None
+        kind, decode = self.by_id[number] if number is not None else self.plain or NONE
+        return kind, decode(data)
 
 
 class TopicDecoder:
     """Decodes the keys and values of one topic. Shape: bytes that cannot be decoded are shown unchanged."""
 
-    def __init__(self, key: tuple[str, Decode] | None, value: tuple[str, Decode] | None) -> None:
+    def __init__(self, key: Schemas, value: Schemas) -> None:
         self.key = key
         self.value = value
 
     def look(self, record: Searched) -> None:
         """Make the decoded value available to filters."""
-        if self.value is not None and record.value is not None and may_parse(record.value):
+        if self.value and record.value is not None and may_parse(record.value):
             try:
-                record.decoded = self.value[1](record.value)
+                record.decoded = self.value.decode(record.value)[1]
             except Exception:  # noqa: BLE001 - whatever it is, it is not of this schema
                 return
 
@@ -51,13 +80,15 @@ def may_parse(data: bytes) -> bool:
     return len(data) <= MAX_PARSED_BYTES
 
 
-def of_schema(decoder: tuple[str, Decode] | None, data: bytes | None, plain: Shown) -> Shown:
+def of_schema(schemas: Schemas, data: bytes | None, plain: Shown) -> Shown:
     """Bytes decoded by their schema, or else unchanged."""
-    if decoder is None or data is None or not may_parse(data):
+    if not schemas or data is None or not may_parse(data):
         return plain
-    kind, decode = decoder
+    if (number := schemas.missing(data)) is not None:
+        return plain._replace(kind=f"{plain.kind} (no schema {number})")
     try:
-        return document(kind, data, decode(data))
+        kind, value = schemas.decode(data)
+        return document(kind, data, value)
     except Exception:  # noqa: BLE001 - as above
         return plain
 
@@ -78,22 +109,48 @@ class Decoders:
             self._known[topic] = TopicDecoder(key, value) if key or value else None
         return self._known[topic]
 
-    def _read(self, name: str) -> tuple[str, Decode] | None:
+    def _read(self, name: str) -> Schemas:
         assert self._directory is not None
-        avro = self._directory / f"{name}.avsc"
-        try:
-            if avro.is_file():
-                return "avro", avro_decoder(avro.read_text(encoding="utf-8"))
-            for path in sorted(self._directory.glob(f"{name}.desc*")):
-                message = path.name.removeprefix(f"{name}.desc").removeprefix(".")
-                return "protobuf", protobuf_decoder(path.read_bytes(), message)
-        except Exception as error:  # noqa: BLE001 - the file is not what it should be
-            logger.warning("the schema %s cannot be used: %s", name, error)
-        return None
+        found = Schemas(None, {})
+        for path in sorted(self._directory.glob(f"{name}.*")):
+            parts = FILE.fullmatch(path.name.removeprefix(name))
+            if parts is None:
+                continue
+            try:
+                decoder = decoder_of(path, parts)
+            except Exception as error:  # noqa: BLE001 - the file is not what it should be
+                logger.warning("the schema %s cannot be used: %s", path.name, error)
+                continue
+            if parts["id"] is not None:
+                found.by_id[int(parts["id"])] = decoder
+            elif found.plain is None:
+                found.plain = decoder
+        return found
+
+
+#: What follows the topic and `-key` or `-value` in the name of a file.
+FILE = re.compile(r"(?:\.(?P<id>\d{1,10}))?\.(?:(?P<avro>avsc)|desc(?:\.(?P<message>.+))?)")
+
+
+def no_schema(data: bytes) -> Any:
+    """Refuse data that has no schema. Errors: ValueError."""
+    raise ValueError("there is no schema for it")
+
+
+NONE: tuple[str, Decode] = ("", no_schema)
+
+
+def decoder_of(path: Path, name: re.Match[str]) -> tuple[str, Decode]:
+    """The decoder for the schema in a file. Errors: those of an invalid schema; OSError."""
+    framed = name["id"] is not None
+    if name["avro"] is None:
+        return "protobuf", protobuf_decoder(path.read_bytes(), name["message"] or "", framed)
+    decode = avro_decoder(path.read_text(encoding="utf-8"))
+    return "avro", (lambda data: decode(data[PREFIX_BYTES:])) if framed else decode
 
 
 def avro_decoder(schema: str) -> Decode:
-    """A reader for records of an Avro schema.
+    """A reader for records of an Avro schema, which have to end where the data does.
 
     Errors: ImportError without fastavro; those of an invalid schema; ValueError for a schema whose records can claim
     more items than they contain.
@@ -115,8 +172,11 @@ def avro_decoder(schema: str) -> Decode:
         LOGICAL_READERS[name] = short_decimals(LOGICAL_READERS[name])
 
     def decode(data: bytes) -> Any:
-        body = io.BytesIO(data[PREFIX:] if data[:1] == b"\x00" and len(data) > PREFIX else data)
-        return schemaless_reader(body, parsed, None)
+        body = io.BytesIO(data)
+        value = schemaless_reader(body, parsed, None)
+        if body.tell() != len(data):
+            raise ValueError("bytes are left after the record")
+        return value
 
     return decode
 
@@ -179,46 +239,48 @@ def short_decimals(read: Callable[..., Any]) -> Callable[..., Any]:
     return short
 
 
-def protobuf_decoder(descriptors: bytes, name: str = "") -> Decode:
-    """A reader for messages of a set of descriptors. Errors: ImportError without protobuf; ValueError, KeyError."""
+def protobuf_decoder(descriptors: bytes, name: str = "", framed: bool = False) -> Decode:
+    """A reader for messages of a set of descriptors; `framed` ones begin with an id and the indexes of their message.
+
+    Shape: `name` is that of the message, if it is neither the last one nor that of the indexes. Errors: ImportError without
+    protobuf; ValueError, KeyError.
+    """
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
+
+    def class_of(message: str) -> Any:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+
+    def as_dict(cls: Any, data: bytes) -> Any:
+        return json_format.MessageToDict(cls.FromString(data), preserving_proto_field_name=True)
+
+    if framed:
+        main = files.file[-1]
+
+        def decode(data: bytes) -> Any:
+            indexes, at = message_indexes(data)
+            named = name_at(main, indexes)
+            if name and named != name:
+                raise ValueError(f"a {named}, not a {name}")
+            return as_dict(class_of(named), data[at:])
+
+        return decode
     if not name:
         last = [file for file in files.file if file.message_type][-1]
         name = ".".join(filter(None, (last.package, last.message_type[-1].name)))
-    cls = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-
-    def decode(data: bytes) -> Any:
-        message = cls.FromString(without_prefix(data))
-        return json_format.MessageToDict(message, preserving_proto_field_name=True)
-
-    return decode
+    cls = class_of(name)
+    return lambda data: as_dict(cls, data)
 
 
-def without_prefix(data: bytes) -> bytes:
-    """A message without the prefix of a registry's serializer: a zero byte, an id, a count and that many indexes."""
-    if data[:1] != b"\x00" or len(data) <= PREFIX:
-        return data
-    at = PREFIX
-    count, at = zigzag(data, at)
-    for _ in range(min(count, 64)):
-        _, at = zigzag(data, at)
-    return data[at:]
-
-
-def zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift > 35:
-            raise ValueError("a number is too long")
+def name_at(file: Any, indexes: tuple[int, ...]) -> str:
+    """The name of the message of a file to which indexes lead. Errors: IndexError."""
+    names = [file.package] if file.package else []
+    inside = file.message_type
+    for index in indexes:
+        names.append(inside[index].name)
+        inside = inside[index].nested_type
+    return ".".join(names)

@@ -12,7 +12,7 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.console import records
-from server.console.decoders import Decoders, avro_decoder, of_schema
+from server.console.decoders import Decoders, Schemas, avro_decoder, of_schema
 from server.console.filters import parse
 from server.console.messages import MAX_PAGE_TEXT, Search, shorten
 from server.console.records import (
@@ -125,12 +125,45 @@ def test_avro_is_decoded_by_the_schema_in_the_directory(tmp_path: object) -> Non
     plain = body.getvalue()
     decoder = Decoders(str(folder)).of("orders")
     assert Decoders(str(folder)).of("other") is None and Decoders(None).of("orders") is None
-    data = batch(0, plain, b"\x00\x00\x00\x00\x07" + plain, b"\xff\xff\xff")
+    data = batch(0, plain, b"\x00\x00\x00\x00\x07" + plain, b"\xff\xff\xff", plain + b"\0")
     found = look(data, decoder=decoder)
-    assert [row.value.kind for row in found.rows] == ["avro", "avro", "hex"]
+    assert [row.value.kind for row in found.rows] == ["avro", "hex", "hex", "hex"]
     assert json.loads(found.rows[0].value.line) == {"city": "Oslo", "total": 9.5}
     matching = look(data, decoder=decoder, test=parse("value.city = Oslo and value.total > 9"))
-    assert [row.offset for row in matching.rows] == [0, 1]
+    assert [row.offset for row in matching.rows] == [0]
+
+
+def test_avro_with_an_id_is_decoded_by_the_schema_of_the_id_only(tmp_path: object) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    import io
+    from pathlib import Path
+
+    folder = Path(str(tmp_path))
+    fields = [{"name": name, "type": "string"} for name in ("first", "last")]
+    for number, order in ((7, fields), (300, fields[::-1])):
+        schema = {"type": "record", "name": "Person", "fields": order}
+        (folder / f"people-value.{number}.avsc").write_text(json.dumps(schema))
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, schema, {"first": "Ada", "last": "Byron"})
+
+    def framed(number: int) -> bytes:
+        return b"\0" + number.to_bytes(4, "big") + body.getvalue()
+
+    data = batch(0, framed(300), framed(7), framed(8), b"\1" + framed(7)[1:], body.getvalue())
+    decoder = Decoders(str(folder)).of("people")
+    rows = look(data, decoder=decoder).rows
+    assert [row.value.kind for row in rows] == [
+        "avro",
+        "avro",
+        "hex (no schema 8)",
+        "hex",
+        "hex",
+    ]
+    assert json.loads(rows[0].value.line) == {"last": "Byron", "first": "Ada"}
+    # The same bytes: it is the id that decides.
+    assert json.loads(rows[1].value.line) == {"first": "Byron", "last": "Ada"}
+    matching = look(data, decoder=decoder, test=parse("value.first = Ada"))
+    assert [row.offset for row in matching.rows] == [0]
 
 
 RECURSIVE = {
@@ -146,7 +179,7 @@ def test_avro_record_nested_too_deep_is_shown_as_bytes() -> None:
     assert decode(b"\x02\x00\x00") == {"branches": [{"branches": []}]}
     for depth in (5_000, 100_000):
         data = b"\x02" * depth + b"\x00" * (depth + 1)
-        assert of_schema(("avro", decode), data, shown(data, "hex")).kind == "hex"
+        assert of_schema(Schemas(("avro", decode), {}), data, shown(data, "hex")).kind == "hex"
 
 
 NOTHING = {"type": "record", "name": "N", "fields": [{"name": "x", "type": "null"}]}
@@ -200,7 +233,43 @@ def test_protobuf_is_decoded_by_the_descriptors_in_the_directory(tmp_path: objec
     decoder = Decoders(str(folder)).of("orders")
     plain = b"\x0a\x04Oslo"
     found = look(batch(0, plain, b"\x00\x00\x00\x00\x07\x00" + plain), decoder=decoder)
-    assert [row.value.line for row in found.rows] == ['{"city": "Oslo"}'] * 2
+    assert [row.value.kind for row in found.rows] == ["protobuf", "hex"]
+    assert found.rows[0].value.line == '{"city": "Oslo"}'
+
+
+def test_protobuf_with_an_id_is_the_message_that_its_indexes_name(tmp_path: object) -> None:
+    pytest.importorskip("google.protobuf")
+    from pathlib import Path
+
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="order.proto", package="shop", syntax="proto3")
+    outer = file.message_type.add(name="Other")
+    for message, field in (
+        (outer.nested_type.add(name="Inner"), "inner"),
+        (file.message_type.add(name="Order"), "city"),
+        (outer, "other"),
+    ):
+        message.field.add(
+            name=field,
+            number=1,
+            type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+            label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+        )
+    folder = Path(str(tmp_path))
+    (folder / "orders-value.7.desc").write_bytes(files.SerializeToString())
+    decoder = Decoders(str(folder)).of("orders")
+    plain, prefix = b"\x0a\x04Oslo", b"\x00\x00\x00\x00\x07"
+    indexes = (b"\x00", b"\x02\x02", b"\x04\x00\x00", b"\x02\x06", b"\x03", b"")
+    data = batch(0, *(prefix + some + plain for some in indexes), prefix, plain)
+    rows = look(data, decoder=decoder).rows
+    assert [row.value.line for row in rows[:3]] == [
+        '{"other": "Oslo"}',
+        '{"city": "Oslo"}',
+        '{"inner": "Oslo"}',
+    ]
+    assert "protobuf" not in {row.value.kind for row in rows[3:]}
 
 
 def test_schema_that_cannot_be_read_is_left_out(tmp_path: object) -> None:
