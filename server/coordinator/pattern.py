@@ -1,19 +1,12 @@
-"""Regular expressions of clients, matched by RE2 as in Apache Kafka (KIP-1152).
-
-Python's own engine backtracks and may need exponential time, which no client may cause. RE2 needs time in proportion to
-the expression and the text. RE2 is imported on first use.
-"""
+"""Regular expressions of clients, matched by RE2 as in Apache Kafka (KIP-1152)."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-MAX_MEMORY = 1 << 20
-"""The maximum size of an expression and its automaton; also bounds the time to compile it. Unit: bytes."""
+from ..expressions import InvalidPattern, compiled
 
-
-class InvalidPattern(ValueError):
-    """An invalid expression, or one that is too large."""
+__all__ = ["InvalidPattern", "Pattern", "match_in_steps", "matching"]
 
 
 class Pattern:
@@ -22,19 +15,7 @@ class Pattern:
     __slots__ = ("_compiled", "text")
 
     def __init__(self, text: str) -> None:
-        import re2
-
-        options = re2.Options()
-        options.log_errors = False
-        options.never_capture = True
-        options.max_mem = MAX_MEMORY
-        try:
-            self._compiled = re2.compile(text, options)
-        except re2.error as error:
-            (reason,) = error.args
-            raise InvalidPattern(f"{reason.decode(errors='replace')} in {text!r}") from None
-        except UnicodeError:
-            raise InvalidPattern(f"{text!r} is not Unicode text") from None
+        self._compiled = compiled(text, captures=False)
         self.text = text
 
     @property

@@ -14,6 +14,7 @@ from server.security.sasl.kerberos_names import (
     NoMatchingRule,
     replace_parameters,
 )
+from tests.support.cpu_time import cpu_time
 
 REALM = "REALM.COM"
 
@@ -100,10 +101,11 @@ def test_first_rule_that_applies_gives_the_name(principal: str, name: str) -> No
         (r"RULE:[1:$1]s/(.)(.*)/$2\$$1/", "user@FOO.COM", "ser$u"),
         ("RULE:[1:$1]s/(?<n>.)/${n}/", "user@FOO.COM", "user"),
         ("RULE:[1:$1]s/b/$0$0/g", "abab@FOO.COM", "abbabb"),
+        (r"RULE:[1:$1](\w+)s/(a)/$12/", "ab@FOO.COM", "a2b"),
+        ("RULE:[1:$1]s/.*/x/g", "ab@FOO.COM", "xx"),
     ],
 )
 def test_rule_makes_the_name(rule: str, principal: str, name: str) -> None:
-    rule = rule.replace("(?<", "(?P<")
     assert short(principal, rule) == name
 
 
@@ -141,8 +143,24 @@ def test_principal_without_a_user_name_is_refused(
         "RULE:[1:$1](*)",
         "RULE:[1:$1]s/a/$1/",
         "RULE:[1:$1]s/a/$/",
+        "RULE:[1:$1](?!root)",
+        "RULE:[1:$1](.(?=a))",
+        f"RULE:[{'9' * 5000}:$1]",
+        f"RULE:[1:${'9' * 5000}]",
     ],
 )
 def test_rule_that_cannot_be_read_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match=r"Invalid r|outside of the valid range|bad format"):
         KerberosRule.parse(rule)
+
+
+def test_rule_takes_time_in_proportion_to_the_name() -> None:
+    name = f"{'a' * 4_000}!@REALM.COM"
+    with cpu_time() as taken, taken.piece():
+        assert short(name, "RULE:[1:$1]s/(a*)*b/x/g") == name.partition("@")[0]
+    assert taken.seconds < 0.1
+
+
+def test_name_that_is_too_long_for_rules_is_refused() -> None:
+    with pytest.raises(ValueError, match="a name of 9000 characters"):
+        short(f"{'a' * 9_000}@REALM.COM", "RULE:[1:$1](a*)")

@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...expressions import ONLY_RE2, InvalidPattern, Rewriting
+from ...integers import parse_integer
+
 _NAME = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
 _RULE = re.compile(
-    r"DEFAULT|RULE:\[(?P<count>[0-9]+):(?P<format>[^\]]*)\](?:\((?P<match>[^)]*)\))?"
+    r"DEFAULT|RULE:\[(?P<count>[0-9]{1,4}):(?P<format>[^\]]*)\](?:\((?P<match>[^)]*)\))?"
     r"(?:s/(?P<from>[^/]*)/(?P<to>[^/]*)/(?P<repeat>g)?)?/?(?P<case>[LU])?"
 )
 _PARAMETER = re.compile(r"\$([0-9]*)")
-_REPLACEMENT = re.compile(r"\\(.)|\$(?:([0-9])|\{([a-zA-Z][a-zA-Z0-9]*)\})|(\\|\$)", re.DOTALL)
 
 
 class KerberosName(NamedTuple):
@@ -57,9 +59,8 @@ class KerberosRule:
     text: str
     count: int = 0
     format: str = ""
-    match: re.Pattern[str] | None = None
-    pattern: re.Pattern[str] | None = None
-    replacement: str = ""
+    match: Rewriting | None = None
+    rewriting: Rewriting | None = None
     repeat: bool = False
     case: str = ""
 
@@ -71,30 +72,24 @@ class KerberosRule:
             raise ValueError(f"Invalid rule: {text}")
         if text == "DEFAULT":
             return cls(text)
+        match, pattern, replacement = parts.group("match", "from", "to")
         try:
-            match, pattern = (
-                None if parts[part] is None else re.compile(parts[part])
-                for part in ("match", "from")
+            rule = cls(
+                text,
+                int(parts["count"]),
+                parts["format"],
+                None if match is None else Rewriting(match),
+                None if pattern is None else Rewriting(pattern, replacement),
+                parts["repeat"] is not None,
+                parts["case"] or "",
             )
-        except re.error as error:
-            raise ValueError(f"Invalid rule: {text}: {error}") from error
-        rule = cls(
-            text,
-            int(parts["count"]),
-            parts["format"],
-            match,
-            pattern,
-            parts["to"] or "",
-            parts["repeat"] is not None,
-            parts["case"] or "",
-        )
+        except InvalidPattern as error:
+            raise ValueError(f"Invalid rule: {text}: {error}. {ONLY_RE2}") from None
         replace_parameters(rule.format, [""] * (rule.count + 1))  # errors appear at startup
-        if pattern is not None:
-            _check_replacement(rule.replacement, pattern)
         return rule
 
     def apply(self, parameters: Sequence[str], default_realm: str) -> str | None:
-        """The user name, or None if the rule does not apply to this name. Errors: NoMatchingRule.
+        """The user name, or None if the rule does not apply to this name. Errors: NoMatchingRule, or ValueError if it is too long.
 
         Shape: `parameters` are the realm and the components.
         """
@@ -112,13 +107,11 @@ class KerberosRule:
         if len(parameters) - 1 != self.count:
             return None
         base = replace_parameters(self.format, parameters)
-        if self.match is not None and self.match.fullmatch(base) is None:
+        if self.match is not None and not self.match.matches(base):
             return None
-        if self.pattern is None:
+        if self.rewriting is None:
             return base
-        return self.pattern.sub(
-            lambda match: _expand(self.replacement, match), base, count=0 if self.repeat else 1
-        )
+        return self.rewriting.replaced(base, all_of_them=self.repeat)
 
 
 def replace_parameters(template: str, parameters: Sequence[str]) -> str:
@@ -127,31 +120,14 @@ def replace_parameters(template: str, parameters: Sequence[str]) -> str:
     def parameter(match: re.Match[str]) -> str:
         if not match[1]:
             raise ValueError(f"bad format in username mapping in {template}")
-        if int(match[1]) >= len(parameters):
+        number = parse_integer(match[1])
+        if number is None or number >= len(parameters):
             raise ValueError(
                 f"index {match[1]} from {template} is outside of the valid range 0 to {len(parameters) - 1}"
             )
-        return parameters[int(match[1])]
+        return parameters[number]
 
     return _PARAMETER.sub(parameter, template)
-
-
-def _check_replacement(replacement: str, pattern: re.Pattern[str]) -> None:
-    for part in _REPLACEMENT.finditer(replacement):
-        unknown = part[3] is not None and part[3] not in pattern.groupindex
-        if part[4] or unknown or (part[2] and int(part[2]) > pattern.groups):
-            raise ValueError(f"Invalid replacement: {replacement}")
-
-
-def _expand(replacement: str, match: re.Match[str]) -> str:
-    """The replacement with the groups of a match, in Java's notation: $1, ${name} and \\x for any character x."""
-
-    def part(found: re.Match[str]) -> str:
-        if found[1] is not None:
-            return found[1]
-        return match[int(found[2])] or "" if found[2] else match[found[3]] or ""
-
-    return _REPLACEMENT.sub(part, replacement)
 
 
 class KerberosShortNamer:
@@ -163,7 +139,7 @@ class KerberosShortNamer:
         self._default_realm = default_realm
 
     def short_name(self, name: KerberosName) -> str:
-        """Errors: NoMatchingRule."""
+        """Errors: NoMatchingRule, or ValueError for a name that is too long."""
         if name.realm is None and name.host is None:
             return name.service
         parameters = [name.realm or "", name.service]

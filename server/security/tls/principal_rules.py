@@ -1,4 +1,7 @@
-"""ssl.principal.mapping.rules: the user name for a distinguished name. Source: SslPrincipalMapper."""
+"""ssl.principal.mapping.rules: the user name for a distinguished name. Source: SslPrincipalMapper.
+
+A distinguished name is what a client has in its certificate, so RE2 matches it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...expressions import ONLY_RE2, InvalidPattern, Rewriting
+
 RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 SPLITTER = re.compile(rf"\s*({RULE})\s*(,\s*|$)")
 PARSER = re.compile(RULE)
-REPLACED = re.compile(r"\\(.)|\$(\d+)|\$", re.DOTALL)
 
 
 class InvalidRule(ValueError):
@@ -21,39 +25,20 @@ class NoRuleApplies(ValueError):
 
 
 class _Rule(NamedTuple):
-    """One rule. Shape: a rule without a pattern is DEFAULT."""
+    """One rule. Shape: a rule without an expression is DEFAULT."""
 
-    pattern: re.Pattern[str] | None
-    replacement: str
+    rewriting: Rewriting | None
     case: str
 
     def apply(self, name: str) -> str | None:
-        pattern = self.pattern
-        if pattern is None:
+        if self.rewriting is None:
             return name
-        if pattern.fullmatch(name) is None:
+        if not self.rewriting.matches(name):
             return None
-        # All matches, as Java's replaceAll.
-        result = pattern.sub(self.expand, name)
+        result = self.rewriting.replaced(name)
         if self.case:
             return result.lower() if self.case == "L" else result.upper()
         return result
-
-    def expand(self, match: re.Match[str]) -> str:
-        """Java's replacement text: `$n` is a group, `\\x` is x."""
-        groups = match.re.groups
-
-        def part(found: re.Match[str]) -> str:
-            if found[1] is not None:
-                return found[1]
-            digits = found[2]
-            # Of $12, Java takes as many digits as form the number of a group; a nonexistent group stays as text.
-            length = next((n for n in range(len(digits), 0, -1) if int(digits[:n]) <= groups), 0)
-            if not length:
-                return f"${digits}"
-            return (match[int(digits[:length])] or "") + digits[length:]
-
-        return REPLACED.sub(part, self.replacement)
 
 
 class PrincipalRules:
@@ -63,7 +48,7 @@ class PrincipalRules:
         self._rules = list(_parse(text))
 
     def user(self, name: str) -> str:
-        """The user of a certificate by its subject. Errors: NoRuleApplies."""
+        """The user of a certificate by its subject. Errors: NoRuleApplies, or ValueError if it is too long."""
         for rule in self._rules:
             user = rule.apply(name)
             if user is not None:
@@ -80,19 +65,13 @@ def _parse(text: str) -> Iterator[_Rule]:
             raise InvalidRule(f"Invalid rule: `{rule}`, unmatched substring: `{rest}`")
         default, pattern, replacement, case = parsed.group(1, 2, 3, 4)
         if default is not None:
-            yield _Rule(None, "", "")
+            yield _Rule(None, "")
         elif pattern is not None:
-            yield _Rule(_compiled(rule, pattern, replacement), replacement, case)
+            yield _Rule(_rewriting(rule, pattern, replacement), case)
 
 
-def _compiled(rule: str, pattern: str, replacement: str) -> re.Pattern[str]:
+def _rewriting(rule: str, pattern: str, replacement: str) -> Rewriting:
     try:
-        compiled = re.compile(pattern, re.ASCII)  # as in Java, \w matches only ASCII
-    except re.error as error:
-        raise InvalidRule(f"Invalid rule: `{rule}`: {error}") from None
-    for found in REPLACED.finditer(replacement):
-        if found[0] == "$" or (found[2] and not compiled.groups and found[2][0] != "0"):
-            raise InvalidRule(
-                f"Invalid rule: `{rule}`: `{replacement}` has a $ that names no group"
-            )
-    return compiled
+        return Rewriting(pattern, replacement, keeps_unknown=True)
+    except InvalidPattern as error:
+        raise InvalidRule(f"Invalid rule: `{rule}`: {error}. {ONLY_RE2}") from None

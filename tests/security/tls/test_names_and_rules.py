@@ -9,6 +9,7 @@ from kwire.testing.certificates import Authority, Issued
 from server.security.tls.distinguished_name import name_text, subject_of
 from server.security.tls.principal_rules import InvalidRule, NoRuleApplies, PrincipalRules
 from tests.security.tls.recorded import NAMES, RULES
+from tests.support.cpu_time import cpu_time
 
 
 @pytest.mark.parametrize(("der", "expected"), NAMES, ids=range(len(NAMES)))
@@ -54,3 +55,43 @@ def test_letters_of_other_alphabets_are_no_word_characters_as_in_java() -> None:
     assert rules.user("CN=alice") == "alice"
     with pytest.raises(NoRuleApplies):
         rules.user("CN=\u0430lice")  # the first letter is Cyrillic
+
+
+#: The last rule of Apache Kafka's documentation.
+DOCUMENTED = "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L"
+
+
+@pytest.mark.parametrize(
+    ("rule", "times"),
+    [
+        (DOCUMENTED, 40),
+        (DOCUMENTED, 90),
+        ("RULE:^(CN=([^,]*,?)*)*X$/$1/", 90),
+        ("RULE:^(.*?=.*?,)*C=(.*?)$/$1/", 90),
+        ("RULE:(x*y|[^!])+?/$1/", 90),
+    ],
+)
+def test_name_that_repeats_its_parts_takes_no_time(rule: str, times: int) -> None:
+    parts = ",".join(
+        f"{kind}=x{number}" for kind in ("OU", "O", "L", "ST") for number in range(times)
+    )
+    rules = PrincipalRules(f"{rule},DEFAULT")
+    with cpu_time() as taken, taken.piece():
+        rules.user(f"CN=x,{parts}")
+    assert taken.seconds < 0.1
+
+
+def test_name_that_is_too_long_for_rules_is_refused() -> None:
+    with pytest.raises(ValueError, match="a name of 9003 characters"):
+        PrincipalRules("RULE:^CN=(x*)$/$1/").user("CN=" + "x" * 9_000)
+    assert PrincipalRules("DEFAULT").user("CN=" + "x" * 9_000) == "CN=" + "x" * 9_000
+
+
+@pytest.mark.parametrize("pattern", ["(?!CN=root).*", "(a)\\1", "a*+", "(?>a)", "(?<=a)b"])
+def test_expression_that_needs_backtracking_is_refused_by_its_rule(pattern: str) -> None:
+    with pytest.raises(InvalidRule, match=r"Invalid rule: `RULE:.*RE2"):
+        PrincipalRules(f"RULE:{pattern}/x/")
+
+
+def test_group_can_be_named_as_in_java() -> None:
+    assert PrincipalRules("RULE:^CN=(?<who>[^,]+).*$/${who}/").user("CN=alice,O=x") == "alice"
