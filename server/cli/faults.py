@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from .client import CommandError
 from .output import add_output, show_rows
 
 URL, TOKEN = "KWIRE_CONTROL", "KWIRE_CONTROL_TOKEN"
-PATIENCE_S = 30.0
+PATIENCE_MS = 30_000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -104,6 +105,8 @@ def ask(url: str, token: str, method: str, body: Any = None) -> Any:
     from urllib.error import HTTPError, URLError
     from urllib.request import ProxyHandler, Request, build_opener
 
+    from ..deadline_http import Deadline
+
     try:
         data = None if body is None else json.dumps(body).encode()
     except TypeError:
@@ -114,7 +117,8 @@ def ask(url: str, token: str, method: str, body: Any = None) -> Any:
     try:
         request = Request(f"{url.rstrip('/')}/v1/faults", data, headers, method=method)
         # Without a proxy, which would see the token.
-        with build_opener(ProxyHandler({})).open(request, timeout=PATIENCE_S) as answer:
+        deadline = Deadline(lambda: int(time.monotonic() * 1000), PATIENCE_MS)
+        with build_opener(ProxyHandler({}), *deadline.handlers()).open(request) as answer:
             return json.load(answer)
     except HTTPError as error:
         said = error.read().decode("utf-8", "replace")

@@ -16,7 +16,7 @@ from .contact import reason
 from .top_figures import Change, Figures, Scrape, figures, parse
 
 DEFAULT_PLACE = "localhost:9644"
-TIMEOUT_S = 5.0
+TIMEOUT_MS = 5_000
 #: Terminal escapes: to another screen without a cursor, and back; the top left corner; clear the line, and the screen.
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -128,10 +128,12 @@ def watch(
 
 def scrape_of(place: str) -> Scrape:
     """Request a broker's metrics."""
-    from http.client import HTTPConnection, HTTPException
+    from http.client import HTTPException
 
-    host, _, port = place.rpartition(":")
-    connection = HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+    from ..deadline_http import Deadline, DeadlineConnection
+
+    deadline = Deadline(lambda: int(time.monotonic() * 1000), TIMEOUT_MS)
+    connection = DeadlineConnection(place, deadline)
     try:
         connection.request("GET", "/metrics")
         response = connection.getresponse()

@@ -6,18 +6,17 @@ All functions here block, and are called in a thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
 
 #: The maximum size of a document; key sets and tokens have a few KiB.
 MAX_BYTES = 1 << 20
-#: The time limits of one read or write of a connection, and of the whole document.
-SOCKET_TIMEOUT_S = 5.0
+#: The time limit of the whole document, from the search for its server on.
 FETCH_TIMEOUT_MS = 10_000
 
 
@@ -57,26 +56,24 @@ def read_request(
     """The same for any request. Errors: FetchFailed."""
     from http.client import HTTPException
 
+    from ...deadline_http import Deadline
+
     shown = without_secrets(request.full_url)
-    deadline_ms = monotonic_ms() + FETCH_TIMEOUT_MS
     data = bytearray()
     try:
-        handlers: list[Any] = []
+        deadline = Deadline(monotonic_ms, FETCH_TIMEOUT_MS)
+        context = None
         if request.type == "https":
             import ssl
 
             context = ssl.create_default_context(cafile=ca_file)
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as Java, and Python before 3.13
-            handlers.append(HTTPSHandler(context=context))
-        with build_opener(SameScheme, *handlers).open(
-            request, timeout=SOCKET_TIMEOUT_S
-        ) as response:
+        with build_opener(SameScheme, *deadline.handlers(context)).open(request) as response:
             while part := response.read(16384):
                 data += part
                 if len(data) > MAX_BYTES:
                     raise FetchFailed(f"{shown} is larger than {MAX_BYTES} bytes")
-                if monotonic_ms() > deadline_ms:
-                    raise FetchFailed(f"{shown} was not read within {FETCH_TIMEOUT_MS} ms")
+                deadline.left_s()  # a file may be a pipe
     except HTTPError as error:  # it keeps the response open
         error.close()
         raise FetchFailed(f"{shown} cannot be read: {error}") from error
