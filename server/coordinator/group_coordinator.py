@@ -50,11 +50,11 @@ from .group.rebalance import join_error, sync_error
 from .group.shard import GroupShard
 from .group.share.group import ShareGroup
 from .group.share.states import InitializeStates
-from .pattern import match_in_steps
 from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime
 from .share_groups import LatestOffsetsOf, ShareGroupRequests, no_latest_offsets
 from .share_persister import SharePersister
+from .topic_matches import TopicMatches
 
 #: The number of characters of a client's or instance's id that a new member id includes. The whole id must fit into a
 #: string of the protocol (32767 bytes).
@@ -116,6 +116,7 @@ class GroupCoordinator:
         self.broker_settings = GroupSettings.by_kind(config)
         self.metadata = Metadata(metadata, TopicHashes(), self.group_settings)
         self.memory = GroupMemory()
+        self.matches = TopicMatches()
         self.new_uuid = new_uuid
         self.offsets_topic_partitions = config.offsets_topic_partitions
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -386,15 +387,7 @@ class GroupCoordinator:
         began_ms = self.runtime.now_ms()
         found: dict[str, frozenset[str]] | None = None
         try:
-            matched = yield from match_in_steps(effect.regexes, image.topics)
-            known: dict[str, bool] = {}
-            for name in {name for names in matched.values() for name in names}:
-                yield
-                known[name] = effect.may_describe(name)
-            found = {
-                regex: frozenset(name for name in names if known[name])
-                for regex, names in matched.items()
-            }
+            found = yield from self.matches.steps(effect.regexes, effect.may_describe, image.topics)
         finally:
             self.hand_over(
                 partition,

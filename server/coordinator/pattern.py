@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Sequence
 
 from ..expressions import InvalidPattern, compiled
 
@@ -26,28 +26,6 @@ class Pattern:
     def matches(self, text: str) -> bool:
         """Whether the expression matches the whole text."""
         return self._compiled.fullmatch(text) is not None
-
-
-def match_in_steps(
-    patterns: Iterable[str], texts: Iterable[str]
-) -> Generator[None, None, dict[str, set[str]]]:
-    """The texts that each expression matches, in steps; an invalid expression matches none.
-
-    A step is one text against one expression: a topic's name is short, and RE2 takes time in proportion to it.
-    """
-    names = list(texts)
-    found: dict[str, set[str]] = {}
-    for text in patterns:
-        found[text] = set()
-        try:
-            pattern = Pattern(text)
-        except InvalidPattern:
-            continue
-        for name in names:
-            yield
-            if pattern.matches(name):
-                found[text].add(name)
-    return found
 
 
 def matching(pattern: str, texts: Sequence[str]) -> list[bool]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..cause import cause
+from ..cause import CAUSE
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Result(Generic[T]):
             raise RuntimeError(f"{ticket} after {self.ticket} in one operation")
         self.records = records
         self.ticket = ticket
-        self.owner = cause()
+        self.owner = CAUSE.get()
         self.producer = producer
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kwire.errors import CorruptRecord, EncodeError, ErrorCode, WireError
 from kwire.records.batch import BatchHeader, RecordBatch, iter_batches
@@ -22,7 +22,7 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.control import ControlType, control_type
 from kwire.records.record import Record
 
-from ..cause import CAUSE, Address, Own, cause, caused_by, client_of
+from ..cause import CAUSE, Address, Own, caused_by
 from ..clock import Clock
 from ..net.log_limit import LineLimiter
 from ..turns import Steps, Turns
@@ -125,16 +125,6 @@ class Write:
     marker: bool | None = None
 
 
-class DueTimer(NamedTuple, Generic[S]):
-    """A timer in the heap. Shape: `client` is the address of the client whose operation set it, if any."""
-
-    at_ms: int
-    number: int
-    slot: Slot[S]
-    timer: Timer
-    client: str | None
-
-
 @dataclass(slots=True, eq=False)
 class Slot(Generic[S]):
     """One partition that this broker leads.
@@ -152,6 +142,10 @@ class Slot(Generic[S]):
     timers: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     loading: asyncio.Task[None] | None = None
     draining: bool = False
+
+
+TimerEntry: TypeAlias = tuple[int, int, Slot[S], Timer, "str | None"]
+"""A timer: when it is due, its number, slot and name, and the address of the client whose operation set it, if any."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -189,9 +183,9 @@ class CoordinatorRuntime(Generic[S]):
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.last_token = 0
         self.answers: dict[int, Any] = {}
-        self.heap: list[DueTimer[S]] = []
+        self.heap: list[TimerEntry[S]] = []
         #: The timers that are due, by client: those of one client do not delay those of others.
-        self.due: dict[str | None, deque[DueTimer[S]]] = {}
+        self.due: dict[str | None, deque[TimerEntry[S]]] = {}
         self.heap_limit = HEAP_TIMERS
         self.timer_number = 0
         self.handle: asyncio.TimerHandle | None = None
@@ -549,7 +543,7 @@ class CoordinatorRuntime(Generic[S]):
         jump_ms = now_ms - self.clock.monotonic_ms() - self.clock_offset_ms
         if not -CLOCK_JUMP_MS <= jump_ms <= CLOCK_JUMP_MS:
             self.clock_offset_ms += jump_ms
-            self.heap = [each._replace(at_ms=each.at_ms + jump_ms) for each in self.heap]
+            self.heap = [(at + jump_ms, *rest) for at, *rest in self.heap]  # type: ignore[misc]
             heapify(self.heap)
             for slot in self.slots.values():
                 slot.shard.shift_time(jump_ms)
@@ -562,9 +556,8 @@ class CoordinatorRuntime(Generic[S]):
         """Set a timer, replacing the one with the same name and key."""
         self.timer_number += 1
         slot.timers[timer.op_name, timer.key] = self.timer_number
-        owner = cause()
-        client = None if owner is None else str(client_of(owner))
-        heappush(self.heap, DueTimer(timer.at_ms, self.timer_number, slot, timer, client))
+        client: str | None = getattr(CAUSE.get(), "client_host", None)
+        heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer, client))
         if len(self.heap) > self.heap_limit:
             self.drop_old_timers()
         self.schedule(now_ms)
@@ -574,7 +567,7 @@ class CoordinatorRuntime(Generic[S]):
         self.heap = [
             each
             for each in self.heap
-            if each.slot.timers.get((each.timer.op_name, each.timer.key)) == each.number
+            if each[2].timers.get((each[3].op_name, each[3].key)) == each[1]
         ]
         heapify(self.heap)
         self.heap_limit = max(HEAP_TIMERS, 2 * len(self.heap))
@@ -583,7 +576,7 @@ class CoordinatorRuntime(Generic[S]):
         """Schedule a callback of the loop for when the first timer is due."""
         if not self.heap:
             return
-        at_ms = self.heap[0].at_ms
+        at_ms = self.heap[0][0]
         if self.handle is not None:
             if self.handle_at_ms <= at_ms:
                 return
@@ -596,10 +589,10 @@ class CoordinatorRuntime(Generic[S]):
         """Fire all due timers, in turns if they are many, and wait for the next."""
         self.handle = None
         now_ms = self.now_ms()
-        due: dict[str | None, deque[DueTimer[S]]] = {}
-        while self.heap and self.heap[0].at_ms <= now_ms:
+        due: dict[str | None, deque[TimerEntry[S]]] = {}
+        while self.heap and self.heap[0][0] <= now_ms:
             each = heappop(self.heap)
-            due.setdefault(each.client, deque()).append(each)
+            due.setdefault(each[-1], deque()).append(each)
         for client, timers in due.items():
             waiting = self.due.get(client)
             if waiting is None:
@@ -609,7 +602,7 @@ class CoordinatorRuntime(Generic[S]):
                 waiting.extend(timers)
         self.schedule(now_ms)
 
-    def fire_due(self, client: str | None, due: deque[DueTimer[S]]) -> Steps[None]:
+    def fire_due(self, client: str | None, due: deque[TimerEntry[S]]) -> Steps[None]:
         """Fire the due timers of a client. What they set off belongs to the client."""
         owner = None if client is None else Address(client)
         try:

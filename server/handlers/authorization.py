@@ -48,7 +48,12 @@ DENIED = {
 
 
 class Authorizer(Protocol):
-    """Decides which operations the principal of a connection may perform."""
+    """Decides which operations the principal of a connection may perform.
+
+    Shape: `changes` is another number after each change of the ACLs.
+    """
+
+    changes: int
 
     def allows(
         self,
@@ -69,6 +74,8 @@ class Authorizer(Protocol):
 
 class AllowAll:
     """For a broker without `authorizer.class.name`: every operation is allowed."""
+
+    changes = 0
 
     def allows(
         self,

@@ -30,6 +30,7 @@ from ..coordinator.group.modern.surroundings import Client
 from ..turns import Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .ceilings import GROUP_VERSION
+from .context import Sight
 from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats
@@ -94,7 +95,7 @@ def _beat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Heartb
         ctx.client_id or "",
         f"/{ctx.connection.client_host}",
         ctx.version,
-        ctx.may_see_topic,
+        Sight(ctx.services.authorizer, ctx.connection),
         ctx.connection.account,
     )
     answer = ctx.services.group_coordinator.consumer_group_heartbeat(request, client)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
@@ -183,6 +183,30 @@ class Services:
     group_support: GroupSupport | None
 
 
+class Sight:
+    """Whether a client may see a topic; also after the request, of which it keeps nothing.
+
+    Shape: the answers depend on `sees` alone.
+    """
+
+    __slots__ = ("_authorizer", "_connection")
+
+    def __init__(self, authorizer: Authorizer, connection: ConnectionInfo) -> None:
+        self._authorizer = authorizer
+        self._connection = connection
+
+    def __call__(self, name: str) -> bool:
+        return self._authorizer.allows(
+            self._connection, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+        )
+
+    @property
+    def sees(self) -> Hashable:
+        """The client as authorization knows it, and the version of the ACLs."""
+        connection = self._connection
+        return connection.principal, connection.client_host, self._authorizer.changes
+
+
 class RequestContext:
     """One request: its handler, header, connection, the time it was received, and the services.
 
@@ -247,10 +271,6 @@ class RequestContext:
             request = self.handler.name
             services.denials.log(self.connection, request, operation, resource_type, name)
         return False
-
-    def may_see_topic(self, name: str) -> bool:
-        """Whether a listing for this connection's principal shows a topic."""
-        return self.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, log_denied=False)
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether this connection's principal may do this to at least one resource of the type."""

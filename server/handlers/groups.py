@@ -35,6 +35,7 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ..turns import Steps, each_in_steps
 from .authorization import CLUSTER_NAME, DENIED, AclOperation, ResourceType, group
+from .context import Sight
 from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats, without_repeats
@@ -68,7 +69,7 @@ def join_group(
         client_host=f"/{ctx.connection.client_host}",
         require_member_id=ctx.version >= 4,
         can_skip_assignment=ctx.version >= 9,
-        may_describe=ctx.may_see_topic,
+        may_describe=Sight(ctx.services.authorizer, ctx.connection),
         account=ctx.connection.account,
     )
     if isinstance(answer, JoinGroupResponse):

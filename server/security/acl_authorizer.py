@@ -46,6 +46,8 @@ class AclAuthorizer:
     def __init__(
         self, super_users: Collection[str] = (), *, allow_if_no_acl_is_found: bool = False
     ) -> None:
+        #: The number of changes of the ACLs so far.
+        self.changes = 0
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_no_acl_is_found
         self._entries: dict[ResourcePattern, Entries] = {}
@@ -77,6 +79,7 @@ class AclAuthorizer:
         self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
         self._decided.clear()
         self._decided_any.clear()
+        self.changes += 1
 
     @property
     def allows_super_users_only(self) -> bool:

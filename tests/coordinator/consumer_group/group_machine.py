@@ -15,8 +15,8 @@ from server.coordinator.group.modern.draft import AssignTarget
 from server.coordinator.group.modern.surroundings import Client, GroupSettings, Metadata
 from server.coordinator.group.modern.topic_hash import TopicHashes
 from server.coordinator.group.shard import GroupShard
-from server.coordinator.pattern import match_in_steps
 from server.coordinator.result import Result
+from server.coordinator.topic_matches import TopicMatches
 from server.metadata.image import MetadataImage, PartitionImage, TopicImage
 from server.turns import exhaust
 from tests.coordinator.machine import GROUP, Machine
@@ -46,6 +46,7 @@ class ConsumerMachine(Machine):
 
     def __init__(self, **config: Any) -> None:
         self.image = MetadataImage().with_topics([topic("foo", 6), topic("bar", 3)])
+        self.matches = TopicMatches()
         self.effects: list[AssignTarget | ResolveRegexes] = []
         self.hold_effects = False
         self.hashes = TopicHashes()
@@ -74,12 +75,10 @@ class ConsumerMachine(Machine):
         if isinstance(effect, AssignTarget):
             self.apply(consumer.target_assigned(effect, exhaust(effect.steps), self.now))
             return
-        found = exhaust(match_in_steps(effect.regexes, self.image.topics))
-        allowed = {
-            regex: frozenset(name for name in names if effect.may_describe(name))
-            for regex, names in found.items()
-        }
-        self.apply(consumer.regexes_resolved(effect, allowed, self.image, self.now, self.now))
+        steps = self.matches.steps(effect.regexes, effect.may_describe, self.image.topics)
+        self.apply(
+            consumer.regexes_resolved(effect, exhaust(steps), self.image, self.now, self.now)
+        )
 
     def add_topics(self, *topics: TopicImage) -> None:
         self.image = self.image.with_topics(topics)
