@@ -1,4 +1,4 @@
-"""An honest client in a separate process: produces with acks=all, fetches, requests metadata.
+"""An honest client in a separate process: produces with acks=all, fetches, requests metadata, joins a group.
 
     python -m bench.attack.bystander PORT PID [TOPIC BATCH_BYTES]
 
@@ -44,6 +44,7 @@ class Bystander:
         builder.append(int(time.time() * 1000), b"key", os.urandom(batch_bytes))
         self.batch = builder.build()
         self.offset = 0
+        self.member_id = ""
         #: Request, when it was sent, its wall and its CPU seconds.
         self.times: list[tuple[str, float, float, float]] = []
         self.errors: list[str] = []
@@ -58,6 +59,8 @@ class Bystander:
             failed = errors_in(answer) - {0}
             if failed:
                 self.errors.append(f"{name}: error codes {sorted(failed)}")
+            elif name == "join":
+                self.member_id = answer["member_id"]
             elif name == "produce":
                 self.offset = answer["responses"][0]["partition_responses"][0]["base_offset"]
         except OSError as error:
@@ -88,6 +91,22 @@ class Bystander:
         body = body_of(ApiKey.METADATA, 7, topics=[{"name": self.topic}])
         self.ask("metadata", ApiKey.METADATA, 7, body)
 
+    def join(self) -> None:
+        """Join a group whose only member has left, which takes a rebalance."""
+        body = body_of(
+            ApiKey.JOIN_GROUP,
+            2,
+            group_id=self.topic,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": b""}],
+        )
+        self.ask("join", ApiKey.JOIN_GROUP, 2, body)
+        body = body_of(ApiKey.LEAVE_GROUP, 2, group_id=self.topic, member_id=self.member_id)
+        self.ask("leave", ApiKey.LEAVE_GROUP, 2, body)
+
 
 def main() -> None:
     port, pid = int(sys.argv[1]), int(sys.argv[2])
@@ -103,7 +122,7 @@ def main() -> None:
     client = Bystander(port, pid, topic, size)
     requests: tuple[Callable[[], None], ...] = (client.produce,)
     if topic == TOPIC:
-        requests = (client.produce, client.fetch, client.metadata)
+        requests = (client.produce, client.fetch, client.metadata, client.join)
     while not ended.is_set():
         for request in requests:
             request()

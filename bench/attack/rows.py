@@ -22,7 +22,7 @@ from kwire.records.builder import BatchBuilder, write_batch
 from kwire.records.compression import Codec
 from kwire.records.record import write_record
 
-from . import stages
+from . import owners, stages
 from .smallest import smallest_request
 from .wire import Wire, body_of, frame
 
@@ -632,6 +632,56 @@ ROWS: tuple[Row, ...] = (
         "DescribeConfigs of 2,000 topics with synonyms and documentation",
         "topics",
         describe_configs,
+    ),
+    Row(
+        "owners-expression",
+        "2,000 consumer groups of one client with the expression .* over 5,000 topics",
+        "names",
+        owners.groups_with_an_expression,
+        in_kafka=False,
+    ),
+    Row(
+        "owners-expressions",
+        "2,000 consumer groups of one client with an expression each over 5,000 topics",
+        "names",
+        owners.groups_with_expressions,
+        in_kafka=False,
+    ),
+    Row(
+        "owners-assignments",
+        "2,000 consumer groups of one client that read a topic of 2,000 partitions",
+        "plain",
+        owners.groups_of_a_wide_topic,
+        owners.wide,
+        in_kafka=False,
+    ),
+    Row(
+        "owners-share-groups",
+        "100 share groups of one client that read a topic of 2,000 partitions",
+        "plain",
+        owners.share_groups_of_a_wide_topic,
+        owners.wide,
+        in_kafka=False,
+    ),
+    Row(
+        "owners-share-offsets",
+        "60 connections with AlterShareGroupOffsets of 2,000 partitions for a group each",
+        "plain",
+        owners.share_offsets,
+        owners.wide,
+        in_kafka=False,
+    ),
+    Row(
+        "owners-metadata",
+        "Metadata of 5,000 topics in 21 forms on 60 connections",
+        "names",
+        owners.metadata_of_all,
+    ),
+    Row(
+        "owners-timers",
+        "the sessions of 20,000 groups of one client, which end together",
+        "plain",
+        owners.sessions_that_end_together,
     ),
     Row(
         "acks-0-flood",

@@ -15,6 +15,7 @@ from .wire import Wire, body_of, errors_in, frame
 GROUPS = 100_000
 PRODUCERS = 50_000
 TOPICS = 2_000
+NAMES = 5_000
 
 #: A consumer group: its members, and the partitions that they read.
 MEMBERS = 5_000
@@ -138,6 +139,12 @@ def topics(wire: Wire) -> None:
         )
 
 
+def names(wire: Wire) -> None:
+    """5,000 topics with nothing to set."""
+    for begin in range(0, NAMES, 500):
+        create(wire, *(topic(f"name-{number:04}") for number in range(begin, begin + 500)))
+
+
 def consumer_heartbeat(group: str, member: str, names: list[str]) -> bytes:
     """The body of a request with which a member joins a consumer group, version 1."""
     return body_of(
@@ -177,5 +184,6 @@ STAGES: dict[str, Callable[[Wire], None] | None] = {
     "producers": producers,
     "transactions": transactions,
     "topics": topics,
+    "names": names,
     "members": members,
 }
