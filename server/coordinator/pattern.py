@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..expressions import InvalidPattern, compiled
 
-__all__ = ["InvalidPattern", "Pattern", "match_in_steps", "matching"]
+__all__ = ["InvalidPattern", "Pattern", "matching"]
 
 
 class Pattern:
