@@ -1,7 +1,8 @@
 """An archive as replay reads it: the records of one partition by offset, from files that may overlap.
 
 An archive splits a partition by the hour of its records. If timestamps do not rise with the offsets, the offsets of two
-hours' files interleave, and the files are merged: a batch at a time, never a whole file.
+hours' files interleave, and the files are merged: a batch at a time, never a whole file. More files than may be open at a time are
+first brought in order in passes (`external_sort.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from .external_sort import FAN_IN, merged, sorted_by_offset
 from .manifest import Content, Entry
 from .problems import Problem
 from .replay_plan import COLUMNS, Range
@@ -61,8 +63,8 @@ class ArchivedPartition:
         """See SourcePartition."""
         wanted = [piece for piece in self.pieces if piece.last >= offset and piece.first < end]
         for group in overlapping(wanted):
-            streams = [_batches(piece, offset, end, self.store) for piece in group]
-            yield from streams[0] if len(streams) == 1 else merged(streams)
+            streams = (_batches(piece, offset, end, self.store) for piece in group)
+            yield from merged([*streams]) if len(group) <= FAN_IN else sorted_by_offset(streams)
 
 
 def archived_partitions(
@@ -110,25 +112,6 @@ def overlapping(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         last = max(last, piece.last)
     if group:
         yield group
-
-
-def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Merge several streams, each sorted by offset, into one."""
-    heads = [(batch, stream) for stream in streams if (batch := next(stream, None)) is not None]
-    while heads:
-        # No stream has more records below the smallest of the last offsets, so everything up to there is complete.
-        bound = min(batch.column("offset")[-1].as_py() for batch, _ in heads)
-        ready: list[pa.RecordBatch] = []
-        left: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
-        for batch, stream in heads:
-            count = pc.sum(pc.less_equal(batch.column("offset"), bound)).as_py()
-            ready.append(batch.slice(0, count))
-            rest = batch.slice(count) if count < batch.num_rows else next(stream, None)
-            if rest is not None:
-                left.append((rest, stream))
-        heads = left
-        table = pa.Table.from_batches(ready).combine_chunks()
-        yield from table.sort_by("offset").combine_chunks().to_batches()
 
 
 def _batches(
