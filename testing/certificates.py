@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+
+from .real_time import now
 
 DAY = timedelta(days=1)
 YEARS = 3650 * DAY
@@ -117,15 +119,15 @@ class Authority:
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePublicKey, valid_for: timedelta
     ) -> x509.CertificateBuilder:
-        now = datetime.now(UTC)
+        today = now()
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now + min(valid_for, timedelta()) - DAY)
-            .not_valid_after(now + valid_for)
+            .not_valid_before(today + min(valid_for, timedelta()) - DAY)
+            .not_valid_after(today + valid_for)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),

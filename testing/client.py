@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import socket
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +39,8 @@ from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicPr
 
 from .durations import Duration, to_ms
 from .nearest import nearest
+from .patched import refuse_sockets
+from .real_time import time, wall_ns
 
 if TYPE_CHECKING:
     import ssl
@@ -541,6 +542,7 @@ class Helpers:
         return self._clients[thread]
 
     def _connect(self) -> Client:
+        refuse_sockets()
         return Client(self.bootstrap_servers)
 
     def topic(
@@ -579,7 +581,7 @@ class Helpers:
 
         if not values:
             raise ValueError("produce needs at least one value")
-        now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        now = wall_ns() // 1_000_000 if timestamp is None else timestamp
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         packed = tuple((name, _bytes(value)) for name, value in pairs)
         key_bytes = _bytes(key)

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO
 from weakref import WeakSet
 
+from .patched import refuse_files
+
 #: Tried again for half a minute, because a child broker may be writing until it is its turn to end.
 REMOVE = (
     'read -r _; left=30; until rm -rf "$1" 2>/dev/null || [ $((left -= 1)) = 0 ]; do sleep 1; done'
@@ -30,7 +32,8 @@ _owner = 0
 
 
 def new_directory(name: str) -> Path:
-    """Make an empty directory for one broker."""
+    """Make an empty directory for one broker. Errors: RuntimeError if the process has other files than the machine's."""
+    refuse_files()
     with _lock:
         path = _make_root() / f"{name}-{next(_numbers)}"
     path.mkdir()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from . import folders
 from .client import LOOK_AGAIN_S, Helpers
 from .faults import DiskFault, Fault, Rule
+from .patched import refuse_sockets, refuse_threads
 from .settings import refuse_unknown
 from .thread import LoopThread
 
@@ -54,6 +55,8 @@ class InProcess(Helpers, ABC):
             raise RuntimeError("this broker has already been started")
         if self.quiet:  # the log of others says it
             refuse_unknown(self._properties)
+        refuse_threads()
+        refuse_sockets()
         from .node import StartError
 
         thread = self._thread = LoopThread(quiet=self.quiet)

@@ -11,11 +11,12 @@ import asyncio
 import heapq
 import math
 import selectors
-import time
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, NamedTuple
 from weakref import WeakSet
+
+from .real_time import time, wall_ns
 
 #: Callbacks of timers that keep real time, as class and method: waiting fetches, the inspection of connections, the
 #: pause after a failed accept, and the time that brokers wait for each other's answers.
@@ -248,7 +249,7 @@ class LoopClock:
     def __init__(self, loop: ControlledLoop) -> None:
         self._loop = loop
         #: Wall-clock time minus the loop's. Unit: microseconds.
-        self._wall_us = time.time_ns() // 1000 - self.monotonic_us()
+        self._wall_us = wall_ns() // 1000 - self.monotonic_us()
 
     def now_ms(self) -> int:
         """Wall-clock time in ms since the Unix epoch."""
@@ -264,7 +265,7 @@ class LoopClock:
 
     def time(self) -> Time:
         """The state that another broker needs to continue from here."""
-        return Time(self._now_us(), time.time_ns() // 1000, self._loop.is_frozen)
+        return Time(self._now_us(), wall_ns() // 1000, self._loop.is_frozen)
 
     def take_up(self, other: Time) -> None:
         """Have the time that the broker of `other` has by now."""
@@ -272,7 +273,7 @@ class LoopClock:
         if other.is_frozen:
             self._loop.freeze()
         else:
-            passed_us = time.time_ns() // 1000 - other.machine_us
+            passed_us = wall_ns() // 1000 - other.machine_us
         self._wall_us += other.wall_us + passed_us - self._now_us()
 
     def _now_us(self) -> int:

@@ -7,7 +7,6 @@ import contextvars
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,8 @@ from kwire.server.log.meta_properties import CorruptMetaProperties
 from .faults import DiskFault
 from .handlers import WatchedHandlers
 from .loop import OWNER, ControlledLoop, LoopClock
+from .patched import FILES, are_files_replaced
+from .real_time import time
 from .settings import IN_CLUSTER, IN_PROCESS, with_defaults
 
 if TYPE_CHECKING:
@@ -328,7 +329,7 @@ class Files(FileLayer):
             self.__dict__.pop("pread", None)
 
     def open_fd(self, path: str, flags: int) -> int:
-        self._fail_if_stopped(path)
+        self._refuse(path)
         fd: int = super().open_fd(path, flags)
         self._paths[fd] = path
         return fd
@@ -345,20 +346,22 @@ class Files(FileLayer):
         return os.pread(fd, size, position)
 
     def rename(self, source: str, target: str) -> None:
-        self._fail_if_stopped(source)
+        self._refuse(source)
         super().rename(source, target)
 
     def unlink(self, path: str) -> None:
-        self._fail_if_stopped(path)
+        self._refuse(path)
         super().unlink(path)
 
-    def _fail_if_stopped(self, path: str) -> None:
+    def _refuse(self, path: str) -> None:
         if self._stopped:
             raise OSError(errno.EIO, "the broker has crashed", path)
+        if are_files_replaced():
+            raise OSError(errno.EIO, FILES, path)
 
     def _fail(self, operation: str, fd: int) -> None:
         path = self._paths.get(fd, "")
-        self._fail_if_stopped(path)
+        self._refuse(path)
         for rule in self._rules:
             if rule.matches(operation, path) and rule.acts(self._clock.monotonic_ms()):
                 if rule.delay_s:

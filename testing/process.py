@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from . import folders
 from .client import Helpers
+from .patched import refuse_files
 from .settings import refuse_unknown
 from .thread import LOG_LINES
 
@@ -44,6 +45,7 @@ class ProcessBroker(Helpers):
         if self._process is not None:
             raise RuntimeError("the process is already running")
         refuse_unknown(self._properties)
+        refuse_files()
         if self._folder is None:
             self._folder = folders.new_directory("process")
         port = self.bootstrap_servers.rpartition(":")[2] or "0"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import select
 import socket
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from kwire.schema import schema_of
 from . import rows
 from .client import Client, address_of
 from .exchange import Exchange
+from .real_time import time
 from .recording import Recording
 
 #: How long a reply is waited for; a rebalance takes a few seconds. Unit: seconds.

@@ -18,13 +18,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kwire.connection import looks_like
 
+from ..clock import time
 from . import platform
 from .transport import BUFFERS, SHOWN_BYTES, SocketTransport, TlsError, close_slices
 

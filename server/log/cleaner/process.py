@@ -7,8 +7,8 @@ and access to the files.
 from __future__ import annotations
 
 import os
-import time
 
+from ...clock import time
 from ..file_layer import FileLayer
 from .plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, RoundLost
 from .worker import CleanSession, Throttle
