@@ -5,6 +5,7 @@ They wait for answers of the broker, never for time to pass: a Fetch waits at th
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import threading
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from kwire.api import ApiKey
 from kwire.connection import ClientConnection
@@ -153,6 +155,10 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def leave(self) -> None:
+        """Close only this process's copy of the socket."""
+        self._socket.close()
+
 
 class Client:
     """The helpers' connections to a cluster. Errors: KafkaError, ConnectionError, TimeoutError."""
@@ -170,6 +176,11 @@ class Client:
             each.close()
         self._connections.clear()
         self._coordinators.clear()
+
+    def leave(self) -> None:
+        """Close only this process's copies of the connections."""
+        for each in self._connections.values():
+            each.leave()
 
     def ask(self, request: object, version: int, address: tuple[str, int] | None = None) -> Any:
         """Send a request to a broker, by default to any that answers."""
@@ -532,6 +543,9 @@ class Helpers:
 
     def __init__(self) -> None:
         self._clients: dict[int, Client] = {}
+        #: Whether the brokers belong to another process, from which this one was forked.
+        self._is_copy = False
+        _ALL.add(self)
 
     @property
     def client(self) -> Client:
@@ -746,6 +760,28 @@ class Helpers:
         clients, self._clients = self._clients, {}
         for client in clients.values():
             client.close()
+
+    def become_copy(self) -> None:
+        """In a process that was forked: leave the brokers and the connections to the process that started them.
+
+        Shape: the helpers work here too, with connections of their own.
+        """
+        self._is_copy = True
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.leave()
+
+
+#: All that have been made. Copies of descriptors would keep connections open that the other process closes.
+_ALL: WeakSet[Helpers] = WeakSet()
+
+
+def _become_copies() -> None:
+    for each in list(_ALL):
+        each.become_copy()
+
+
+os.register_at_fork(after_in_child=_become_copies)
 
 
 def nearest_config(names: Iterable[str]) -> str:

@@ -56,7 +56,9 @@ def hold(pipe: IO[bytes] | None) -> None:
 
 
 def _let_go() -> None:
-    """In a process that was forked, as multiprocessing does: it holds copies of the pipes."""
+    """In a process that was forked, as multiprocessing does: it holds copies of the pipes, and perhaps of a locked lock."""
+    global _lock
+    _lock = threading.Lock()
     for pipe in list(_held):
         pipe.close()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from copy import copy
@@ -21,6 +19,7 @@ from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.produce import ProduceRequest
 from kwire.server.handlers.context import Encoded, Handler, NoReply, RequestContext
 from kwire.server.handlers.registry import ByKey
+from kwire.server.net import platform
 from kwire.server.net.dispatcher import Later
 
 from . import rows
@@ -281,7 +280,7 @@ def reset(session: Any) -> None:
     """Make the connection end with a reset (TCP RST) when it is closed."""
     sock = getattr(getattr(session, "transport", None), "_sock", None)
     if sock is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        platform.reset_when_closed(sock)
 
 
 def is_of_broker(client_id: str | None) -> bool:

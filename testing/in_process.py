@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
+#: In a process that was forked: the parts of brokers that belong to the other process. They are never collected, because
+#: some would then clean up what is still in use.
+_LEFT: list[object] = []
+
+
 class InProcess(Helpers, ABC):
     """Brokers on a thread of this process."""
 
@@ -59,6 +64,7 @@ class InProcess(Helpers, ABC):
         refuse_sockets()
         from .node import StartError
 
+        self._is_copy = False
         thread = self._thread = LoopThread(quiet=self.quiet)
         try:
             thread.call(lambda: start(thread))
@@ -213,14 +219,31 @@ class InProcess(Helpers, ABC):
 
     def _running(self) -> LoopThread:
         if self._thread is None:
-            raise RuntimeError("this broker is not running")
+            where = (
+                "; it runs in the process that this one was forked from" if self._is_copy else ""
+            )
+            raise RuntimeError(f"this broker is not running{where}")
         return self._thread
 
     def _connect(self) -> Client:
-        self._running()
+        if not self._is_copy:
+            self._running()
         return super()._connect()
 
+    def become_copy(self) -> None:
+        super().become_copy()
+        if self._thread is not None:
+            _LEFT.append((self._thread, self._nodes))
+            self._thread.leave()
+            for node in self._nodes.values():
+                node.leave()
+        self._thread, self._nodes, self._folders, self._clock = None, {}, {}, None
+        self._rules, self._recorders = [], ()
+
     def _wait_for_change(self) -> None:
+        if self._is_copy:
+            super()._wait_for_change()
+            return
         self._running()  # another thread may have stopped it
         self._changed.clear()
         nodes = list(self._nodes.values())

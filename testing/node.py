@@ -78,6 +78,7 @@ class Node:
         self._config = BrokerConfig({**IN_CLUSTER, **given} if as_zookeeper else given)
         self.handlers = WatchedHandlers(clock.set_back_or_forward, self._config.node_id)
         self._transports: list[Any] = []
+        self._acceptors: list[Any] = []
         self.broker: Broker | None = None
 
     async def start(self) -> None:
@@ -100,8 +101,8 @@ class Node:
             raise
 
     def _note_transports(self, network: Any) -> None:
-        """Remember the connections, for a crash."""
-        accepted, connect = network.accepted, network.connect
+        """Remember the connections and listeners, for a crash or a fork of this process."""
+        accepted, connect, listen = network.accepted, network.connect, network.listen
 
         def note(transport: Any) -> Any:
             self._transports = [each for each in self._transports if not each.closed]
@@ -113,6 +114,18 @@ class Node:
 
         network.accepted = lambda sock, endpoint: note(accepted(sock, endpoint))
         network.connect = connected
+
+        def listening(endpoint: Any, limits: Any) -> Any:
+            self._acceptors.append(listen(endpoint, limits))
+            return self._acceptors[-1]
+
+        network.listen = listening
+
+    def leave(self) -> None:
+        """In a process that was forked: close the copies of sockets, so that the broker alone decides when they close."""
+        for each in (*self._transports, *self._acceptors):
+            if each._sock is not None:
+                each._sock.close()
 
     async def stop(self) -> None:
         """Close all connections, and stop in an orderly way."""

@@ -138,6 +138,10 @@ class ProcessBroker(Helpers):
             if pipe is not None:
                 pipe.close()
 
+    def become_copy(self) -> None:
+        super().become_copy()
+        self._process = self._folder = None
+
     def __enter__(self) -> Self:
         return self.start()
 

@@ -38,6 +38,10 @@ class RemoteCluster(Helpers):
         self._made.append(own)
         return made
 
+    def become_copy(self) -> None:
+        super().become_copy()
+        self._made = []
+
     def __enter__(self) -> Self:
         return self
 

@@ -66,6 +66,11 @@ class LoopThread:
         if not self._thread.is_alive():
             self.loop.close()
 
+    def leave(self) -> None:
+        """In a process that was forked, and has no copy of this thread: forget its log."""
+        LOGS.renew_guard()
+        LOGS.remove(self._thread)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
@@ -100,6 +105,10 @@ class _Logs(logging.Handler):
         lines = self._lines.get(record.thread)
         for each in [lines] if lines is not None else list(self._lines.values()):
             each.append(self.format(record))
+
+    def renew_guard(self) -> None:
+        """In a process that was forked: another thread may have held the lock."""
+        self._guard = threading.Lock()
 
     def add(self, thread: threading.Thread, lines: deque[str]) -> None:
         logger = logging.getLogger(BROKER_LOGGER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 
 #: Tells the kernel that more data follows immediately, so that a header is not sent in a packet of its own.
@@ -13,6 +14,10 @@ RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 IOV_MAX = 1024
 #: The distance between the pages that are checked; the kernel reads ahead at least this far.
 PROBE_STRIDE_BYTES = 128 * 1024
+
+#: The value of SO_LINGER: whether, and how long, closing waits for unsent data.
+LINGER = struct.Struct("ii")
+RESETS = LINGER.pack(1, 0)
 
 _probe = bytearray(1)
 _probing = bool(RWF_NOWAIT)
@@ -81,6 +86,25 @@ def read_file(fd: int, position: int, count: int) -> bytearray:
 def send_file(sock_fd: int, file_fd: int, position: int, count: int) -> int:
     """Send as much of a file as the socket takes; 0 at the file's end. Errors: BlockingIOError."""
     return os.sendfile(sock_fd, file_fd, position, count)
+
+
+def close(sock: socket.socket) -> None:
+    """End a connection, or stop listening, and close the socket.
+
+    Shape: this takes effect immediately, even if a process that was forked has a copy of the descriptor. A connection that
+    is to end with a reset is only closed.
+    """
+    try:
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER.size) != RESETS:
+            sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it has ended already
+    sock.close()
+
+
+def reset_when_closed(sock: socket.socket) -> None:
+    """Let a connection end with a reset (TCP RST)."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
 
 
 def tune(sock: socket.socket, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:

@@ -108,7 +108,7 @@ class SocketAcceptor:
         """Close the listening socket; existing connections continue."""
         self._pause()
         if self._sock is not None:
-            self._sock.close()
+            platform.close(self._sock)
             self._sock = None
 
     def _pause(self) -> None:

@@ -477,7 +477,7 @@ class SocketTransport:
         self.closed = True
         self.pause_reading()
         self._stop_writing()
-        self._sock.close()
+        platform.close(self._sock)
         queue, self._queue = self._queue, []
         # A slice that a thread is reading is closed when it has been read.
         close_slices(queue[1:] if self._faulting else queue)

@@ -127,6 +127,7 @@ class Kernel:
         self.sent = bytearray()
         self.incoming = bytearray()
         self.peer_gone = False
+        self.is_shut = False
         self.closed = False
 
     def _next(self) -> int:
@@ -171,8 +172,15 @@ class Kernel:
             raise BlockingIOError
         return bytes(self.incoming[:size])
 
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        return bytes(size)
+
+    def shutdown(self, how: int) -> None:
+        assert not self.closed and not self.is_shut
+        self.is_shut = True
+
     def close(self) -> None:
-        assert not self.closed
+        assert not self.closed and self.is_shut
         self.closed = True
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from server.executor import Executor
 from server.metadata.endpoint import Endpoint
+from server.net import platform
+from server.net.limits import NetLimits
 from server.net.sockets import SocketNetwork, bind, name_of
+from server.net.transport import SocketTransport
 
 
 def unused_port() -> int:
@@ -49,6 +56,50 @@ def test_host_with_one_address_that_is_not_reached_does_not_refuse(
     with pytest.raises(OSError, match="No route") as raised:
         connect(Endpoint("PLAINTEXT", "several", unused_port()))
     assert not isinstance(raised.value, ConnectionRefusedError)
+
+
+@contextmanager
+def inherited(fd: int) -> Iterator[None]:
+    """Another copy of a descriptor, as a process has it that was forked."""
+    copy = os.dup(fd)
+    yield
+    os.close(copy)
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_connection_that_is_closed_ends_though_another_process_has_its_descriptor(
+    resets: bool,
+) -> None:
+    async def closed() -> bytes:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            peer = socket.create_connection(server.getsockname(), 10)
+            sock, _ = server.accept()
+        transport = SocketTransport(asyncio.get_running_loop(), sock, Executor())
+        with peer, contextlib.ExitStack() as other:
+            if resets:  # its end can only be seen when all copies are closed
+                platform.reset_when_closed(sock)
+            else:
+                other.enter_context(inherited(sock.fileno()))
+            transport.close()
+            return peer.recv(1)
+
+    if resets:
+        with pytest.raises(ConnectionResetError):
+            asyncio.run(closed())
+    else:
+        assert asyncio.run(closed()) == b""
+
+
+def test_listener_that_is_closed_refuses_though_another_process_has_its_descriptor() -> None:
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", unused_port())
+    network = SocketNetwork(Executor())
+    acceptor = network.listen(endpoint, NetLimits())
+    assert acceptor._sock is not None
+    with inherited(acceptor._sock.fileno()):
+        acceptor.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((endpoint.host, endpoint.port), 10)
+        network.listen(endpoint, NetLimits()).close()  # the port is free
 
 
 def test_endpoint_with_tls_is_refused_by_a_broker_without() -> None:
