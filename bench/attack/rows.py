@@ -24,6 +24,7 @@ from kwire.records.record import write_record
 
 from . import owners, stages
 from .smallest import smallest_request
+from .transactions import end_together, marked_topic, time_out_together
 from .wire import Wire, body_of, frame
 
 #: The maximum time of an attack before the next one.
@@ -626,6 +627,20 @@ ROWS: tuple[Row, ...] = (
         "WriteTxnMarkers of 10,000 markers",
         "plain",
         write_txn_markers,
+    ),
+    Row(
+        "transactions-time-out",
+        "4,000 transactions of 64 partitions that time out at one moment",
+        "plain",
+        time_out_together,
+        marked_topic,
+    ),
+    Row(
+        "transactions-end",
+        "500 EndTxn for transactions of 512 partitions, sent together",
+        "plain",
+        end_together,
+        marked_topic,
     ),
     Row(
         "describe-configs",
