@@ -245,7 +245,7 @@ def build_rooms(
     )
     markers: MarkerChannels | None = None
     if clients is not None:
-        markers = clients.markers(marker_writer)
+        markers = clients.markers(marker_writer, turns)
     transactions = TransactionCoordinator(
         transaction_config(),
         InternalTopicLog(TRANSACTION_STATE_TOPIC, replicas),

@@ -1,15 +1,14 @@
 """Asks partition leaders to write the markers that end transactions.
 
-Markers for partitions led here are written immediately. Markers for other leaders are sent with WriteTxnMarkers, which
-combines the markers of many transactions in one request. Failures are reported to the shard that sent the markers; it
+Markers for partitions led here are written by this broker. Markers for other leaders are sent with WriteTxnMarkers, which
+combines the markers of several transactions in one request. Failures are reported to the shard that sent the markers; it
 tries again a moment later, when another broker may lead.
 Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode
@@ -20,18 +19,22 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+from ..cause import Own
 from ..metadata.image import MetadataImage
 from ..metadata.topic_partition import TopicPartition
+from ..turns import Steps, Turns
 from .inter_broker_sender import InterBrokerSender, Send
 from .transaction.markers import Markers, MarkerSender, Outcomes
 from .transaction.records import by_topic
 
-logger = logging.getLogger(__name__)
-
 WRITE_TXN_MARKERS_VERSION = 1
 
-#: The end of one transaction in one partition.
-Key = tuple[int, int, int, bool, TopicPartition]
+#: The number of partitions in one part of a transaction's markers, and of parts in one request.
+ENTRY_PARTITIONS = 64
+MOST_ENTRIES = 16
+
+FAILURES = Own("markers that other brokers have not written")
+
 Written = Callable[[Outcomes], None]
 
 
@@ -43,10 +46,7 @@ class Entry(NamedTuple):
 
 
 class MarkerChannels:
-    """The MarkerSender of a broker in a cluster.
-
-    Shape: a marker in flight is not sent again, even if it is requested again.
-    """
+    """The MarkerSender of a broker in a cluster."""
 
     def __init__(
         self,
@@ -54,54 +54,50 @@ class MarkerChannels:
         local: MarkerSender,
         metadata: Callable[[], MetadataImage],
         send: Send,
+        turns: Turns,
     ) -> None:
         self._broker_id = broker_id
         self._local = local
         self._metadata = metadata
         self._send_to = send
-        self._under_way: set[Key] = set()
-        self._sender: InterBrokerSender[Entry] = InterBrokerSender(self._send, self._failed)
+        self._turns = turns
+        self._sender: InterBrokerSender[Entry] = InterBrokerSender(
+            self._send, self._failed, most_items=MOST_ENTRIES
+        )
 
-    def send(self, markers: Markers, written: Written) -> None:
+    def send(self, markers: Markers, written: Written) -> Steps[None]:
         """Write markers; see MarkerSender.send."""
+        here: list[TopicPartition] = []
+        partitions = markers.partitions
+        for begin in range(0, len(partitions), ENTRY_PARTITIONS):
+            if begin:
+                yield
+            here += self._send_away(markers, partitions[begin : begin + ENTRY_PARTITIONS], written)
+        if here:
+            yield from self._local.send(markers._replace(partitions=tuple(here)), written)
+
+    def _send_away(
+        self, markers: Markers, partitions: Sequence[TopicPartition], written: Written
+    ) -> list[TopicPartition]:
+        """Send the markers of other leaders; returns the partitions that this broker leads."""
         image = self._metadata()
         by_leader: dict[int, list[TopicPartition]] = {}
         known: list[tuple[TopicPartition, ErrorCode]] = []
-        for tp in markers.partitions:
-            key = key_of(markers, tp)
-            if key in self._under_way:
-                continue
+        for tp in partitions:
             row = image.partition(tp.topic, tp.partition)
             if row is None:
                 known.append((tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             elif row.leader == self._broker_id or row.leader in image.brokers:
                 by_leader.setdefault(row.leader, []).append(tp)
-                self._under_way.add(key)
             else:
                 known.append((tp, ErrorCode.LEADER_NOT_AVAILABLE))
-
-        def told(outcomes: Outcomes) -> None:
-            outcomes = list(outcomes)
-            self._under_way.difference_update(key_of(markers, tp) for tp, _ in outcomes)
-            try:
-                written(outcomes)
-            except Exception:  # the outcomes of other transactions must still be reported
-                logger.exception("the markers of %r are not processed", markers.transactional_id)
-
+        here = by_leader.pop(self._broker_id, [])
         for leader, tps in by_leader.items():
             part = markers._replace(partitions=tuple(tps))
-            if leader == self._broker_id:
-                try:
-                    self._local.send(part, told)
-                except Exception:  # a bug of ours must not keep the transaction open
-                    logger.exception("markers of %r are not written", markers.transactional_id)
-                    left = [tp for tp in tps if key_of(markers, tp) in self._under_way]
-                    if left:
-                        told([(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in left])
-            else:
-                self._sender.add(leader, Entry(part, told))
+            self._sender.add(leader, Entry(part, written), markers.client)
         if known:
             written(known)
+        return here
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
         """Stop waiting for brokers that are gone."""
@@ -117,8 +113,8 @@ class MarkerChannels:
         response = await self._send_to(broker_id, request, WRITE_TXN_MARKERS_VERSION)
         assert isinstance(response, WriteTxnMarkersResponse)
         found = outcomes_of(response)
-        for markers, told in batch:
-            told(
+        for markers, written in batch:
+            written(
                 [
                     (tp, found.get((markers.producer_id, tp), ErrorCode.UNKNOWN_SERVER_ERROR))
                     for tp in markers.partitions
@@ -126,19 +122,14 @@ class MarkerChannels:
             )
 
     def _failed(self, batch: list[Entry]) -> None:
-        for markers, told in batch:
-            told([(tp, ErrorCode.NETWORK_EXCEPTION) for tp in markers.partitions])
+        self._turns.start(report_failure(batch), FAILURES)
 
 
-def key_of(markers: Markers, tp: TopicPartition) -> Key:
-    """The key that identifies a marker."""
-    return (
-        markers.producer_id,
-        markers.producer_epoch,
-        markers.coordinator_epoch,
-        markers.committed,
-        tp,
-    )
+def report_failure(batch: list[Entry]) -> Steps[None]:
+    """Report markers that a broker has not answered; when a broker is gone, these may be many."""
+    for markers, written in batch:
+        written([(tp, ErrorCode.NETWORK_EXCEPTION) for tp in markers.partitions])
+        yield
 
 
 def request_for(batch: list[Markers]) -> WriteTxnMarkersRequest:

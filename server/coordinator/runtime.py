@@ -38,7 +38,13 @@ CLOCK_JUMP_MS = 1_000
 HEAP_TIMERS = 1_000
 """The number of timers after which invalid timers are removed."""
 
+MOST_DUE = 1_000
+"""The number of due timers that are taken up in one turn of the loop."""
+
 WRITE_DUE = "write_due"
+
+FINISH_MORE_US = 3_000
+"""How much longer than the slice of long work a turn may continue after writes that are committed. Unit: microseconds."""
 
 #: The format whose records are compressed together.
 MAGIC_2 = 2
@@ -83,7 +89,7 @@ class CoordinatorShard(Protocol):
 
     def replay(self, record: Any, position: int, producer_id: int = -1) -> None: ...
 
-    def replay_marker(self, producer_id: int, committed: bool) -> None: ...
+    def replay_marker(self, producer_id: int, committed: bool) -> Iterator[None]: ...
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]: ...
 
@@ -112,7 +118,8 @@ class SlotState(Enum):
 class Write:
     """A batch being written, or a transaction's marker that waits behind one.
 
-    Shape: `owner` is the client that it is written for, to which belongs what follows (`cause()`).
+    Shape: `outcome` is None until the log has told it; `finished` is set when the machine has been told. `owner` is the
+    client that it is written for, to which belongs what follows (`cause()`).
     """
 
     records: list[Any]
@@ -122,6 +129,7 @@ class Write:
     outcome: ErrorCode | None = None
     owner: object = None
     timed_out: bool = False
+    finished: bool = False
     marker: bool | None = None
 
 
@@ -168,6 +176,7 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         self.topic = topic
         self.owner = Own(topic)
+        self.writes = Own(f"writes to {topic}")
         self.lines = LineLimiter(log, clock.monotonic_ms)
         self.turns = turns or Turns(clock.monotonic_us)
         self.coordinator_log = coordinator_log
@@ -215,19 +224,20 @@ class CoordinatorRuntime(Generic[S]):
         slot.timers.clear()
         if slot.loading is not None:
             slot.loading.cancel()
-        now_ms = self.now_ms()
-        while slot.in_flight:
-            write = slot.in_flight.popleft()
-            if write.marker is None:
-                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                self.reply(slot.shard.completed(write.ticket, error, now_ms))
         # Also after a part of a load: the broker's account of memory counts what was loaded.
-        self.turns.start(self.unload(slot, now_ms), self.owner)
+        self.turns.start(self.unload(slot, self.now_ms()), self.owner)
         if was_active:
             log.debug("%s-%d: no longer its coordinator", self.topic, partition)
 
     def unload(self, slot: Slot[S], now_ms: int) -> Steps[None]:
         """Release the state of a partition's machine, and answer its waiting requests, in steps."""
+        in_flight, slot.in_flight = slot.in_flight, deque()
+        for write in in_flight:
+            if write.marker is None and not write.finished:
+                write.finished = True
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                self.reply(slot.shard.completed(write.ticket, error, now_ms))
+                yield
         for result in slot.shard.unload(now_ms):
             self.reply(result)
             yield
@@ -400,42 +410,67 @@ class CoordinatorRuntime(Generic[S]):
             if write.outcome is ErrorCode.REQUEST_TIMED_OUT:
                 # A log that gives up says so only once, so nothing may wait for a second answer.
                 write.outcome = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        self.drain(slot)
+        if slot.draining or self.turns.has_time(FINISH_MORE_US):
+            self.drain(slot)
+        else:  # in the next turn, when the outcomes that are known in this one are known
+            slot.draining = True
+            asyncio.get_running_loop().call_soon(self.finish_later, slot)
 
     def drain(self, slot: Slot[S]) -> None:
         """Continue after writes whose outcome is known, as are the outcomes of all earlier writes.
 
         Shape: a write may begin another, whose outcome may be known at once. The call in progress then completes that
-        one, too: thousands may follow each other, which are too many for calls within calls.
+        one, too: thousands may follow each other, which are too many for calls within calls. What takes too long for
+        this turn of the loop is done in turns: a follower may commit what thousands of requests have waited for.
         """
         if slot.draining:
             return
         slot.draining = True
-        in_flight = slot.in_flight
+        steps = self.finish_writes(slot)
+        for _ in steps:
+            if not self.turns.has_time(FINISH_MORE_US):
+                self.turns.start(steps, self.writes)
+                return
+
+    def finish_later(self, slot: Slot[S]) -> None:
+        self.turns.start(self.finish_writes(slot), self.writes)
+
+    def finish_writes(self, slot: Slot[S]) -> Steps[None]:
+        """Continue after the writes at the front of a slot whose outcome is known, in steps."""
         try:
-            while in_flight and in_flight[0].outcome is not None:
-                write = in_flight.popleft()
+            while slot.in_flight and slot.in_flight[0].outcome is not None:
+                write = slot.in_flight.popleft()
+                write.finished = True
                 if write.marker is not None:
-                    slot.shard.replay_marker(write.producer_id, write.marker)
-                    continue
-                now_ms = self.now_ms()
-                error = write.outcome
-                assert error is not None
-                if error is ErrorCode.NONE:
-                    slot.position += 1
-                    for record in write.records:
-                        slot.shard.replay(record, slot.position, write.producer_id)
-                before = CAUSE.set(write.owner)
-                try:
-                    self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
-                finally:
-                    CAUSE.reset(before)
+                    yield from slot.shard.replay_marker(write.producer_id, write.marker)
+                else:
+                    self.finish(slot, write)
+                if slot.in_flight:
+                    yield
         finally:
             slot.draining = False
 
-    def time_out_writes(self, slot: Slot[S], now_ms: int) -> None:
-        """Answer requests whose write takes too long; the writes continue."""
+    def finish(self, slot: Slot[S], write: Write) -> None:
+        """Replay a write's records if it was committed, and let the machine continue."""
+        now_ms = self.now_ms()
+        error = write.outcome
+        assert error is not None
+        if error is ErrorCode.NONE:
+            slot.position += 1
+            for record in write.records:
+                slot.shard.replay(record, slot.position, write.producer_id)
+        before = CAUSE.set(write.owner)
+        try:
+            self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
+        finally:
+            CAUSE.reset(before)
+
+    def time_out_writes(self, slot: Slot[S]) -> Steps[None]:
+        """Answer requests whose write takes too long, in steps; the writes continue."""
         for write in list(slot.in_flight):
+            if write.finished:
+                continue
+            now_ms = self.now_ms()
             if write.due_ms > now_ms:
                 self.set_timer(slot, Timer(WRITE_DUE, (), write.due_ms), now_ms)
                 return
@@ -444,6 +479,7 @@ class CoordinatorRuntime(Generic[S]):
                 with caused_by(write.owner):
                     result = slot.shard.completed(write.ticket, ErrorCode.REQUEST_TIMED_OUT, now_ms)
                     self.apply(slot, result, now_ms)
+                yield
 
     # Loading
 
@@ -508,7 +544,9 @@ class CoordinatorRuntime(Generic[S]):
             for record in records:
                 kind = control_type(record.key)
                 if kind in (ControlType.COMMIT, ControlType.ABORT):
-                    shard.replay_marker(header.producer_id, kind is ControlType.COMMIT)
+                    committed = kind is ControlType.COMMIT
+                    for _ in shard.replay_marker(header.producer_id, committed):
+                        await self.turns.pause(self.owner)
             return
         producer_id = header.producer_id if header.is_transactional else -1
         for number, record in enumerate(records, start=1):
@@ -590,7 +628,9 @@ class CoordinatorRuntime(Generic[S]):
         self.handle = None
         now_ms = self.now_ms()
         due: dict[str | None, deque[TimerEntry[S]]] = {}
-        while self.heap and self.heap[0][0] <= now_ms:
+        for _ in range(MOST_DUE):
+            if not self.heap or self.heap[0][0] > now_ms:
+                break
             each = heappop(self.heap)
             due.setdefault(each[-1], deque()).append(each)
         for client, timers in due.items():
@@ -613,14 +653,14 @@ class CoordinatorRuntime(Generic[S]):
                 if slot.timers.get(name) != number:
                     continue
                 del slot.timers[name]
-                now_ms = self.now_ms()
-                with caused_by(owner):
-                    try:
-                        if timer.op_name == WRITE_DUE:
-                            self.time_out_writes(slot, now_ms)
-                        else:
-                            self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
-                    except Exception:  # one failure must not stop the others
-                        log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
+                try:
+                    if timer.op_name == WRITE_DUE:
+                        yield from self.time_out_writes(slot)
+                        continue
+                    now_ms = self.now_ms()
+                    with caused_by(owner):
+                        self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
+                except Exception:  # one failure must not stop the others
+                    log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
         finally:
             del self.due[client]

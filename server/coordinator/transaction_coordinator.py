@@ -18,7 +18,7 @@ from ..clock import Clock
 from ..coordination.store import StoreError
 from ..metadata.internal_topics import TRANSACTION_STATE_TOPIC
 from ..metadata.topic_partition import TopicPartition
-from ..turns import Turns
+from ..turns import Steps, Turns
 from .group.partitioner import partition_for
 from .pattern import InvalidPattern, Pattern
 from .result import Result
@@ -36,6 +36,7 @@ from .transaction.tickets import (
     Producer,
     TimeoutNeedsProducerId,
 )
+from .transaction_ends import TransactionEnds
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class TransactionCoordinator:
             self.perform,
             turns,
         )
+        self.ends = TransactionEnds(self.runtime.turns)
         self.reserving: set[asyncio.Task[None]] = set()
 
     # Called by the broker
@@ -302,9 +304,13 @@ class TransactionCoordinator:
             )
 
     def send_markers(self, partition: int, leader_epoch: int, markers: Markers) -> None:
-        """Have markers written, and report the outcomes to the shard that sent them."""
+        """Have markers written, and report the outcomes to the shard that sent them, in turns."""
+        markers = markers._replace(coordinator_epoch=leader_epoch)
 
         def written(outcomes: Outcomes) -> None:
+            self.ends.tell(markers.client, lambda: record(outcomes))
+
+        def record(outcomes: Outcomes) -> None:
             slot = self.runtime.slots.get(partition)
             if slot is not None and slot.leader_epoch == leader_epoch:
                 self.runtime.start(
@@ -312,7 +318,15 @@ class TransactionCoordinator:
                     lambda shard, now_ms: shard.markers_written(markers, outcomes, now_ms),
                 )
 
-        self.marker_sender.send(markers._replace(coordinator_epoch=leader_epoch), written)
+        self.ends.send(markers.client, self.sending(markers, written))
+
+    def sending(self, markers: Markers, written: Callable[[Outcomes], None]) -> Steps[None]:
+        """Write markers in steps; if that fails, all are written again, since it is not known which are missing."""
+        try:
+            yield from self.marker_sender.send(markers, written)
+        except Exception:  # a bug of ours must not keep the transaction open
+            log.exception("markers of %r are not written", markers.transactional_id)
+            written([(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in markers.partitions])
 
 
 def given(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.errors import ErrorCode
@@ -20,6 +21,7 @@ from ..metadata.internal_topics import GROUP_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from ..replication.append import AppendResult, Granted
 from ..replication.replica_manager import ReplicaManager
+from ..turns import Steps
 from .group_coordinator import GroupCoordinator
 from .internal_topic import error_of
 from .transaction.markers import Markers, Outcomes
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The number of partitions whose markers are written in one turn of the loop.
-MARKERS_PER_TURN = 64
+#: The number of partitions whose outcomes are reported together.
+OUTCOMES_AT_ONCE = 64
 
 Outcome = tuple[TopicPartition, ErrorCode]
 
@@ -78,20 +80,16 @@ class TransactionMarkerWriter:
         self._groups = groups
         self._metadata = metadata
         self._clock = clock
-        self._tasks: set[asyncio.Future[ErrorCode]] = set()
 
     # -- MarkerSender ------------------------------------------------------------------------------
 
-    def send(self, markers: Markers, written: Callable[[Outcomes], None]) -> None:
+    def send(self, markers: Markers, written: Callable[[Outcomes], None]) -> Steps[None]:
         """Write markers; see MarkerSender.send."""
-        self._send_from(0, markers, written)
-
-    def _send_from(self, begin: int, markers: Markers, written: Callable[[Outcomes], None]) -> None:
-        end = begin + MARKERS_PER_TURN
         done: list[Outcome] = []
-        waiting: list[tuple[TopicPartition, Awaitable[ErrorCode]]] = []
-        outcome: ErrorCode | Awaitable[ErrorCode]
-        for tp in markers.partitions[begin:end]:
+        outcome: ErrorCode | asyncio.Future[ErrorCode]
+        for number, tp in enumerate(markers.partitions):
+            if number:
+                yield
             try:
                 outcome = self._send_one(tp, markers)
             except (
@@ -103,30 +101,17 @@ class TransactionMarkerWriter:
                 outcome = ErrorCode.UNKNOWN_SERVER_ERROR
             if isinstance(outcome, int):
                 done.append((tp, outcome))
+                if len(done) == OUTCOMES_AT_ONCE:
+                    written(done)
+                    done = []
             else:
-                waiting.append((tp, outcome))
-        if end < len(markers.partitions):
-            asyncio.get_running_loop().call_soon(self._send_from, end, markers, written)
-        for tp, later in waiting:
-            self._tell_later(tp, later, written)
+                outcome.add_done_callback(partial(_tell, tp, written))
         if done:
             written(done)
 
-    def _tell_later(
-        self, tp: TopicPartition, later: Awaitable[ErrorCode], written: Callable[[Outcomes], None]
-    ) -> None:
-        task = asyncio.ensure_future(later)
-        self._tasks.add(task)  # the loop itself keeps only a weak reference
-
-        def tell(task: asyncio.Future[ErrorCode]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled():
-                failed = task.exception() is not None
-                written([(tp, ErrorCode.UNKNOWN_SERVER_ERROR if failed else task.result())])
-
-        task.add_done_callback(tell)
-
-    def _send_one(self, tp: TopicPartition, markers: Markers) -> ErrorCode | Awaitable[ErrorCode]:
+    def _send_one(
+        self, tp: TopicPartition, markers: Markers
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
         known = self._metadata().partition(tp.topic, tp.partition)
         if known is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -138,11 +123,12 @@ class TransactionMarkerWriter:
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def write(self, tp: TopicPartition, markers: Markers) -> ErrorCode | Awaitable[ErrorCode]:
+    def write(self, tp: TopicPartition, markers: Markers) -> ErrorCode | asyncio.Future[ErrorCode]:
         """Append the marker to one partition; `markers.partitions` is ignored.
 
-        Shape: an ErrorCode if there is nothing to wait for; NONE means committed. Errors: UNKNOWN_TOPIC_OR_PARTITION
-        without a replica here, INVALID_REQUEST without a producer, and those of the append.
+        Shape: an ErrorCode if there is nothing to wait for; NONE means committed. A group processes its marker even if
+        the caller stops waiting. Errors: UNKNOWN_TOPIC_OR_PARTITION without a replica here, INVALID_REQUEST without a
+        producer, and those of the append.
         """
         replica = self._replicas.get(tp.topic, tp.partition)
         if replica is None:
@@ -167,13 +153,27 @@ class TransactionMarkerWriter:
         )
         if isinstance(appended, list):
             return self._written(tp, markers, appended[0])
-        # A task, because the group must process its marker even if the caller stops waiting.
-        return asyncio.ensure_future(self._wait(tp, markers, appended))
+        outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        appended.add_done_callback(partial(self._settle_later, tp, markers, outcome))
+        return outcome
 
-    async def _wait(
-        self, tp: TopicPartition, markers: Markers, appended: Awaitable[list[AppendResult]]
-    ) -> ErrorCode:
-        return self._written(tp, markers, (await appended)[0])
+    def _settle_later(
+        self,
+        tp: TopicPartition,
+        markers: Markers,
+        outcome: asyncio.Future[ErrorCode],
+        appended: asyncio.Future[list[AppendResult]],
+    ) -> None:
+        if appended.cancelled():  # the broker is stopping
+            outcome.cancel()
+            return
+        try:
+            error = self._written(tp, markers, appended.result()[0])
+        except Exception:  # a bug of ours must not keep the transaction open
+            logger.exception("the marker of producer %d in %s failed", markers.producer_id, tp)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        if not outcome.done():
+            outcome.set_result(error)
 
     def _written(self, tp: TopicPartition, markers: Markers, result: AppendResult) -> ErrorCode:
         error = error_of(result)
@@ -185,7 +185,10 @@ class TransactionMarkerWriter:
         if tp.topic == GROUP_METADATA_TOPIC:
             self._groups.end_transaction(tp.partition, markers.producer_id, markers.committed)
 
-    async def write_all(self, markers: Markers, tps: Sequence[TopicPartition]) -> list[ErrorCode]:
-        """Write one transaction's markers to partitions; returns the errors in their order."""
-        begun = [self.write(tp, markers) for tp in tps]
-        return [each if isinstance(each, int) else await each for each in begun]
+
+def _tell(
+    tp: TopicPartition, written: Callable[[Outcomes], None], outcome: asyncio.Future[ErrorCode]
+) -> None:
+    """Report the outcome of a marker that has waited for the in-sync replicas."""
+    if not outcome.cancelled():
+        written([(tp, outcome.result())])

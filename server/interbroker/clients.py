@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..metadata.image import BrokerRegistration, MetadataImage
     from ..net.network import Network
     from ..replication.replica_manager import ReplicaManager
+    from ..turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -135,9 +136,9 @@ class InterBrokerClients:
             login=self._login,
         )
 
-    def markers(self, local: MarkerSender) -> MarkerChannels:
+    def markers(self, local: MarkerSender, turns: Turns) -> MarkerChannels:
         """The sender of markers to this broker and others."""
-        return MarkerChannels(self._node_id, local, self._metadata, self._marking.send)
+        return MarkerChannels(self._node_id, local, self._metadata, self._marking.send, turns)
 
     def verifier(self, coordinator: TransactionCoordinator) -> PartitionVerifier:
         """The verifier of transactions' partitions, with coordinators on this broker and on others."""

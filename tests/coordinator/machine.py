@@ -113,7 +113,7 @@ class Machine:
         batch = Batch([], producer_id)
         batch.marker = committed
         self.log.append(batch)
-        self.shard.replay_marker(producer_id, committed)
+        list(self.shard.replay_marker(producer_id, committed))
 
     def advance(self, ms: int) -> None:
         """Advance time, firing due timers in order."""
@@ -400,7 +400,7 @@ def replay_log(shard: GroupShard, batches: list[Batch]) -> None:
     """Replay a log as loading does."""
     for position, batch in enumerate(batches, 1):
         if batch.marker is not None:
-            shard.replay_marker(batch.producer_id, batch.marker)
+            list(shard.replay_marker(batch.producer_id, batch.marker))
         for key, value in batch.stored:
             shard.replay(decode_record(key, value), position, batch.producer_id)
 

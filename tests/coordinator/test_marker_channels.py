@@ -17,10 +17,12 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from server.coordinator.marker_channels import MarkerChannels
+from server.coordinator.marker_channels import ENTRY_PARTITIONS, MOST_ENTRIES, MarkerChannels
 from server.coordinator.transaction.markers import Markers, Outcomes
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition
+from server.turns import Steps, Turns, exhaust
+from tests.support.clock import ManualClock
 from tests.support.replicas import registration, topic_image, turns
 
 OWN = 0
@@ -28,9 +30,12 @@ TPS = [TopicPartition(f"t{leader}", 0) for leader in range(3)]
 GONE = TopicPartition("gone", 0)
 
 
-def image(*alive: int) -> MetadataImage:
+def image(*alive: int, partitions: int = 1) -> MetadataImage:
     """One topic led by each of three brokers."""
-    topics = [topic_image(f"t{leader}", leader=leader, replicas=(0, 1, 2)) for leader in range(3)]
+    topics = [
+        topic_image(f"t{leader}", leader=leader, replicas=(0, 1, 2), partitions=partitions)
+        for leader in range(3)
+    ]
     cluster = MetadataImage().with_brokers({number: registration(number) for number in alive})
     return cluster.with_topics(topics)
 
@@ -69,13 +74,13 @@ class Cluster:
         self.sent: list[tuple[int, WriteTxnMarkersRequest, asyncio.Future[Any]]] = []
         self.local: list[tuple[Markers, Callable[[Outcomes], None]]] = []
         self.told: list[tuple[TopicPartition, ErrorCode]] = []
-        self.failure: Exception | None = None
-        self.channels = MarkerChannels(OWN, self, lambda: self.image, self.ask)  # type: ignore[arg-type]
+        self.channels = MarkerChannels(
+            OWN, self, lambda: self.image, self.ask, Turns(ManualClock().monotonic_us)
+        )
 
-    def send(self, asked: Markers, written: Callable[[Outcomes], None]) -> None:
-        if self.failure is not None:
-            raise self.failure
+    def send(self, asked: Markers, written: Callable[[Outcomes], None]) -> Steps[None]:
         self.local.append((asked, written))
+        yield
 
     async def ask(self, broker_id: int, request: Any, version: int) -> Any:
         request = decode(WriteTxnMarkersRequest, encode(request, version), version)
@@ -84,7 +89,7 @@ class Cluster:
         return await future
 
     def write(self, asked: Markers) -> None:
-        self.channels.send(asked, self.told.extend)
+        exhaust(self.channels.send(asked, self.told.extend))
 
     async def answer(self, index: int, error: ErrorCode = ErrorCode.NONE) -> None:
         _, request, future = self.sent[index]
@@ -135,18 +140,26 @@ def test_what_comes_while_a_request_is_under_way_goes_together() -> None:
     run(test)
 
 
-def test_marker_under_way_is_not_sent_again_until_it_is_answered() -> None:
+def test_many_markers_go_in_several_requests_in_which_clients_take_turns() -> None:
     async def test(cluster: Cluster) -> None:
-        cluster.write(markers(TPS[1], TPS[2]))
-        await turns()
-        await cluster.answer(1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        cluster.write(markers(TPS[1], TPS[2]))  # as the shard does after a while
-        await turns()
-        assert [broker_id for broker_id, _, _ in cluster.sent] == [1, 2, 2]
-        await cluster.answer(0)
-        cluster.write(markers(TPS[1], epoch=4))  # of another transaction
-        await turns()
-        assert [broker_id for broker_id, _, _ in cluster.sent] == [1, 2, 2, 1]
+        cluster.image = image(0, 1, 2, partitions=1_000)
+        many = tuple(TopicPartition("t1", number) for number in range(1_000))
+        for producer_id in (1, 2, 3):
+            cluster.write(markers(*many, producer_id=producer_id)._replace(client="10.0.0.1"))
+        cluster.write(markers(TPS[1], producer_id=4)._replace(client="10.0.0.2"))
+        sizes = []
+        while len(cluster.sent) > len(sizes) or not sizes:
+            await turns()
+            rows = cluster.sent[len(sizes)][1].markers
+            if not sizes:
+                assert 4 in [row.producer_id for row in rows]
+            sizes.append(sum(len(topic.partition_indexes) for row in rows for topic in row.topics))
+            await cluster.answer(len(sizes) - 1)
+        assert sum(sizes) == 3_001
+        assert max(sizes) <= MOST_ENTRIES * ENTRY_PARTITIONS
+        assert sorted(cluster.told) == sorted(
+            [(tp, ErrorCode.NONE) for tp in many] * 3 + [(TPS[1], ErrorCode.NONE)]
+        )
 
     run(test)
 
@@ -183,48 +196,6 @@ def test_request_that_fails_is_told_and_the_next_goes_out(error: Exception) -> N
         await turns()
         assert cluster.told == [(TPS[1], ErrorCode.NETWORK_EXCEPTION)]
         cluster.write(markers(TPS[1]))
-        await turns()
-        await cluster.answer(1)
-        assert cluster.told[1:] == [(TPS[1], ErrorCode.NONE)]
-
-    run(test)
-
-
-def test_marker_that_the_writer_here_fails_on_is_told_and_written_later() -> None:
-    async def test(cluster: Cluster) -> None:
-        cluster.failure = ZeroDivisionError("a bug")
-        cluster.write(markers(*TPS))
-        await turns()
-        assert cluster.told == [(TPS[0], ErrorCode.UNKNOWN_SERVER_ERROR)]
-        assert [broker_id for broker_id, _, _ in cluster.sent] == [1, 2]
-        cluster.failure = None
-        cluster.write(markers(*TPS))
-        assert [here.partitions for here, _ in cluster.local] == [(TPS[0],)]
-
-    run(test)
-
-
-@pytest.mark.parametrize("failure", [None, OSError("lost")])
-def test_outcome_that_cannot_be_processed_does_not_keep_others_waiting(
-    failure: Exception | None,
-) -> None:
-    def processed(outcomes: Outcomes) -> None:
-        raise ZeroDivisionError("a bug")
-
-    async def test(cluster: Cluster) -> None:
-        cluster.channels.send(markers(TPS[1], producer_id=8), processed)
-        cluster.write(markers(TPS[1]))
-        await turns()
-        ((_, request, answer),) = cluster.sent
-        assert [row.producer_id for row in request.markers] == [8, 7]
-        if failure is None:
-            answer.set_result(answer_to(request, ErrorCode.NONE))
-        else:
-            answer.set_exception(failure)
-        await turns()
-        expected = ErrorCode.NONE if failure is None else ErrorCode.NETWORK_EXCEPTION
-        assert cluster.told == [(TPS[1], expected)]
-        cluster.write(markers(TPS[1], producer_id=9))
         await turns()
         await cluster.answer(1)
         assert cluster.told[1:] == [(TPS[1], ErrorCode.NONE)]

@@ -15,6 +15,7 @@ from server.coordinator.transaction.markers import Markers
 from server.coordinator.transaction_markers import TransactionMarkerWriter
 from server.metadata.topic_partition import TopicPartition
 from server.replication.read_result import FollowerFetch
+from server.turns import exhaust
 from tests.support.replicas import NOW, Replicas, batch, turns
 
 TOPIC = "t"
@@ -116,8 +117,7 @@ def test_marker_that_fails_in_one_partition_is_told_and_written_to_the_others(
         writer = TransactionMarkerWriter(room.replicas, groups, room.publisher.current, room.clock)
         tps = tuple(room.create(name).tp for name in ("__consumer_offsets", TOPIC))
         told: list[tuple[TopicPartition, ErrorCode]] = []
-        writer.send(Markers("id", 7, 0, 0, True, tps), told.extend)
-        await turns()
+        exhaust(writer.send(Markers("id", 7, 0, 0, True, tps), told.extend))
         return [(tp.topic, error) for tp, error in told]
 
     try:

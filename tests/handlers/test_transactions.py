@@ -30,7 +30,6 @@ from kwire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from server.coordinator.transaction_markers import MARKERS_PER_TURN
 from server.handlers.ceilings import CEILING_3_9
 from server.handlers.produce import produce
 from server.turns import exhaust
@@ -71,14 +70,15 @@ def test_transaction_ends_in_all_partitions(tmp_path: Path, committed: bool) -> 
 
 def test_many_partitions_get_their_markers_in_turns_of_the_loop(tmp_path: Path) -> None:
     async def test(broker: TransactionBroker) -> None:
-        count = 2 * MARKERS_PER_TURN + 1
+        count = 3
+        broker.let_markers_take_turns()
         await broker.create("wide", count)
         producer = await broker.producer()
         tps = [("wide", number) for number in range(count)]
         assert set(await broker.add(producer, *tps)) == {NONE}
         assert await broker.end(producer, True) is NONE
         marked = [broker.partition(number, "wide").log.log_end_offset for number in range(count)]
-        assert sum(marked) == MARKERS_PER_TURN
+        assert marked == [1, 0, 0]
         assert await broker.add(producer, FIRST) == [ErrorCode.CONCURRENT_TRANSACTIONS]
         while await broker.add(producer, FIRST) != [NONE]:
             await asyncio.sleep(0)

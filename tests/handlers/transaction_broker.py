@@ -28,10 +28,13 @@ from kwire.messages.txn_offset_commit import (
 )
 from server.broker import Broker
 from server.config import BrokerConfig
+from server.coordinator.transaction.markers import Markers, Outcomes
+from server.coordinator.transaction_ends import STEPS_IN_TURN
 from server.handlers.context import Later, RequestContext
 from server.handlers.table import HANDLERS
 from server.net.connection_info import ConnectionInfo
 from server.replication.partition import Partition
+from server.turns import SLICE_STEPS, Steps
 from tests.support.replicas import batch
 from tests.support.steps import finished
 
@@ -111,6 +114,18 @@ class TransactionBroker:
         )
         answer = handler.refuse(ctx, request, error)
         return decode(response_class(key), encode(answer, version), version)
+
+    def let_markers_take_turns(self) -> None:
+        """Let each marker of a transaction, except the first, be written in a later turn of the loop."""
+        sender = self.broker.rooms.transaction_coordinator.marker_sender
+        send = sender.send
+
+        def slowly(markers: Markers, written: Callable[[Outcomes], None]) -> Steps[None]:
+            for _ in send(markers, written):
+                for _ in range(STEPS_IN_TURN * SLICE_STEPS):
+                    yield
+
+        sender.send = slowly  # type: ignore[method-assign]
 
     # Requests of a producer
 

@@ -369,14 +369,15 @@ class GroupShard:
         self.put(made)
         return made
 
-    def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """Apply the marker that ends a producer's transaction in this partition."""
+    def replay_marker(self, producer_id: int, committed: bool) -> Iterator[None]:
+        """Apply the marker that ends a producer's transaction in this partition, to one group in each step."""
         for group_id in self.groups_of_producer.pop(producer_id, ()):
             group = self.groups.get(group_id)
             if group is not None:
                 before = group.offsets.held_bytes
                 group.offsets.apply_marker(producer_id, committed)
                 group.hold_offsets(before)
+            yield
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
         """Continue after a write was committed and replayed, or failed with an error of the log.

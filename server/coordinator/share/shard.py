@@ -372,8 +372,9 @@ class ShareShard:
         else:
             self.states[key] = state
 
-    def replay_marker(self, producer_id: int, committed: bool) -> None:
+    def replay_marker(self, producer_id: int, committed: bool) -> Iterator[None]:
         """Ignored, because this topic has no transactions."""
+        return iter(())
 
     def completed(self, ticket: list[Change], error: ErrorCode, now_ms: int) -> Result[Any]:
         """Answer the requests that waited for a batch; after a timeout, a later call reports the outcome."""

@@ -4,7 +4,7 @@ A transaction ends in two phases. An EndTxn (or a fence, or a timeout) writes PR
 record decides the outcome. Then each partition is sent its marker, repeatedly if necessary. When all partitions have
 it, COMPLETE_COMMIT or COMPLETE_ABORT is written. A coordinator that loads a prepared transaction continues with the
 markers; an ongoing transaction times out eventually. So a transaction ends as a whole, regardless of when a coordinator
-stops.
+stops. Work that concerns many transactions is done by timers, each of which does a small part and sets the next.
 
 `Transaction.stored` changes only in `replay`. No function here waits, reads a clock or uses a log.
 Source: TransactionCoordinator.scala, TransactionStateManager.scala.
@@ -19,6 +19,7 @@ from typing import Any
 from kwire.errors import ErrorCode
 from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
+from ...cause import cause, client_of
 from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
 from .config import TransactionConfig
@@ -53,8 +54,14 @@ TIMEOUTS_DUE = "timeouts_due"
 EXPIRATION_DUE = "expiration_due"
 MARKERS_DUE = "markers_due"
 COMPLETE_DUE = "complete_due"
-BATCH = 1_000
-"""The number of transactional ids that are aborted, or checked for expiration, in one batch."""
+RESUME_DUE = "resume_due"
+
+LOOKED_AT = 256
+"""The number of transactional ids that are checked in one operation."""
+CHANGED = 32
+"""The number of transactional ids that are changed in one operation."""
+CHANGED_PARTITIONS = 1_024
+"""The number of partitions whose transactions are changed in one operation, unless a single one has more."""
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -64,8 +71,10 @@ _EMPTY: frozenset[TopicPartition] = frozenset()
 class TransactionShard:
     """All transactional ids of one partition.
 
-    Shape: `transactions` by id; `open` are the transactions that are ONGOING; `memory` is the account of all
-    transactional ids of the broker; `unchecked` are the ids that the current check for expiration has not reached.
+    Shape: `transactions` by id; `open` are the ids of those that are ONGOING, `prepared_ids` of those that are being ended.
+    `memory` is the account of all transactional ids of the broker. `unchecked` are the ids that the current check for expiration has not reached,
+    `undue` those that the current check for timeouts has not, and `unresumed` those whose end is to be continued after the
+    log was loaded.
     """
 
     def __init__(
@@ -76,13 +85,17 @@ class TransactionShard:
         self.memory = memory or TransactionMemory()
         self.transactions: dict[str, Transaction] = {}
         self.open: set[str] = set()
+        self.prepared_ids: dict[str, None] = {}
         self.watching = False
         self.unchecked: list[str] = []
+        self.undue: list[str] = []
+        self.unresumed: list[str] = []
         self.fired: dict[str, Callable[[Timer, int, Result[Any]], None]] = {
             TIMEOUTS_DUE: self.timeouts_due,
             EXPIRATION_DUE: self.expiration_due,
             MARKERS_DUE: self.markers_due,
             COMPLETE_DUE: self.complete_due,
+            RESUME_DUE: self.resume_due,
         }
 
     # A producer begins
@@ -122,6 +135,7 @@ class TransactionShard:
             if self.fence_needs_producer_id(stored) and new_producer_id is None:
                 answer = NeedsProducerId()
             else:
+                transaction.client = client_of(cause())
                 again = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
                 ticket = Prepared((asked.transactional_id,), True, token, again)
                 self.fence([transaction], ticket, now_ms, out, new_producer_id)
@@ -142,6 +156,7 @@ class TransactionShard:
         transaction = self.transactions.get(name)
         if transaction is None:
             transaction = self.create(name)
+        transaction.client = client_of(cause())
         stored = transaction.stored
         last_epoch = NO_PRODUCER_EPOCH
         if stored is not None and asked.producer_epoch != NO_PRODUCER_EPOCH:
@@ -206,6 +221,7 @@ class TransactionShard:
             out.reply(token, full)
         else:
             is_open = stored.state is TransactionState.ONGOING
+            transaction.client = client_of(cause())
             transaction.prepare(TransactionState.ONGOING)
             value = stored._replace(
                 state=TransactionState.ONGOING,
@@ -257,6 +273,7 @@ class TransactionShard:
             out.reply(token, outcome)
             return out
         assert transaction is not None and transaction.stored is not None
+        transaction.client = client_of(cause())
         if asked.bumps_epoch and transaction.stored.is_exhausted and new_producer_id is None:
             out.reply(token, NeedsProducerId())
             return out
@@ -320,17 +337,20 @@ class TransactionShard:
         out.write(records, ticket)
 
     def markers_for(self, transaction: Transaction) -> Markers:
-        """The markers still to be written for a prepared transaction; the caller adds the epoch."""
+        """The markers still to be sent for a prepared transaction; the caller adds the epoch."""
         stored = transaction.stored
         assert stored is not None
+        to_send = transaction.unmarked - transaction.sent
+        transaction.sent |= to_send
         return Markers(
             transaction.transactional_id,
             stored.producer_id,
             stored.producer_epoch,
             -1,
             stored.state is TransactionState.PREPARE_COMMIT,
-            tuple(sorted(transaction.unmarked)),
+            tuple(sorted(to_send)),
             stored.client_version,
+            transaction.client,
         )
 
     def markers_written(self, markers: Markers, outcomes: Outcomes, now_ms: int) -> Result[Any]:
@@ -349,6 +369,7 @@ class TransactionShard:
             return out
         again = False
         for tp, error in outcomes:
+            transaction.sent.discard(tp)
             if error in _DONE:
                 transaction.unmarked.discard(tp)
             elif error in _FENCED:
@@ -400,10 +421,17 @@ class TransactionShard:
             out.timers.append(Timer(TIMEOUTS_DUE, (), now_ms + interval_ms))
 
     def timeouts_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Abort transactions that exceed their producer's timeout, and fence that producer."""
+        """Abort transactions that exceed their producer's timeout, and fence that producer; some of them at a time."""
         self.watching = False
-        due = []
-        for name in self.open:
+        names = self.undue
+        if not names:
+            names += self.open
+        due: list[Transaction] = []
+        partitions = 0
+        for _ in range(min(len(names), LOOKED_AT)):
+            name = names.pop()
+            if name not in self.open:
+                continue
             transaction = self.transactions[name]
             stored = transaction.stored
             assert stored is not None
@@ -411,14 +439,15 @@ class TransactionShard:
                 continue
             if self.fence_needs_producer_id(stored):
                 out.effects.append(TimeoutNeedsProducerId(name))
-                continue
-            due.append(transaction)
-            if len(due) == BATCH:
+            else:
+                due.append(transaction)
+                partitions += len(stored.partitions)
+            if len(due) + len(out.effects) == CHANGED or partitions >= CHANGED_PARTITIONS:
                 break
         if due:
-            names = tuple(transaction.transactional_id for transaction in due)
-            self.fence(due, Prepared(names, True), now_ms, out)
-        if len(due) == BATCH:
+            ids = tuple(transaction.transactional_id for transaction in due)
+            self.fence(due, Prepared(ids, True), now_ms, out)
+        if names:
             self.watching = True
             out.timers.append(Timer(TIMEOUTS_DUE, (), now_ms))
         else:
@@ -443,7 +472,9 @@ class TransactionShard:
         if not names:
             names += self.transactions
         expired: list[str] = []
-        for _ in range(min(len(names), BATCH)):
+        for _ in range(min(len(names), LOOKED_AT)):
+            if len(expired) == CHANGED:
+                break
             transaction = self.transactions.get(names.pop())
             if transaction is None or transaction.pending is not None:
                 continue
@@ -463,8 +494,22 @@ class TransactionShard:
 
     def markers_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         transaction = self.transactions.get(timer.key[0])
-        if transaction is not None and transaction.unmarked:
+        if transaction is not None and transaction.unmarked - transaction.sent:
             out.effects.append(self.markers_for(transaction))
+
+    def resume_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
+        """Continue transactions that were being ended when the log was loaded; some of them at a time."""
+        partitions = 0
+        for _ in range(min(len(self.unresumed), CHANGED)):
+            name = self.unresumed.pop()
+            if name in self.prepared_ids:
+                transaction = self.transactions[name]
+                partitions += len(transaction.unmarked)
+                self.send_markers(transaction, now_ms, out)
+                if partitions >= CHANGED_PARTITIONS:
+                    break
+        if self.unresumed:
+            out.timers.append(Timer(RESUME_DUE, (), now_ms))
 
     def complete_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         transaction = self.transactions.get(timer.key[0])
@@ -479,6 +524,7 @@ class TransactionShard:
         """Apply a committed record; hard state changes only here. Called in log order."""
         name, value = record
         self.open.discard(name)
+        self.prepared_ids.pop(name, None)
         if value is None:
             self.forget(name)
             return
@@ -497,9 +543,15 @@ class TransactionShard:
         self.count(transaction)
         if value.state is TransactionState.ONGOING:
             self.open.add(name)
+            transaction.due_ms = value.start_ms + value.timeout_ms
+        elif value.state.is_prepared:
+            self.prepared_ids[name] = None
+            transaction.unmarked = set(value.partitions)
+            transaction.sent = set()
 
-    def replay_marker(self, producer_id: int, committed: bool) -> None:
+    def replay_marker(self, producer_id: int, committed: bool) -> Iterator[None]:
         """Do nothing: this topic itself has no transactions."""
+        return iter(())
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
         """Continue after a write was committed and replayed, or failed with an error of the log.
@@ -561,9 +613,8 @@ class TransactionShard:
         self, ticket: Added, error: ErrorCode, is_known: bool, now_ms: int, out: Result[Any]
     ) -> None:
         if is_known:
-            transaction = self.settle(ticket.transactional_id)
+            self.settle(ticket.transactional_id)
             if error is ErrorCode.NONE:
-                self.set_due(transaction)
                 self.watch_timeouts(now_ms, out)
         out.reply(ticket.token, error)
 
@@ -614,8 +665,6 @@ class TransactionShard:
 
     def send_markers(self, transaction: Transaction, now_ms: int, out: Result[Any]) -> None:
         """Begin the second phase of a transaction whose outcome is stored."""
-        assert transaction.stored is not None
-        transaction.unmarked = set(transaction.stored.partitions)
         if transaction.unmarked:
             out.effects.append(self.markers_for(transaction))
         elif out.ticket is None:
@@ -624,23 +673,14 @@ class TransactionShard:
             key = (transaction.transactional_id,)
             out.timers.append(Timer(COMPLETE_DUE, key, now_ms))
 
-    def set_due(self, transaction: Transaction) -> None:
-        stored = transaction.stored
-        assert stored is not None
-        transaction.due_ms = stored.start_ms + stored.timeout_ms
-
     # Loading and unloading the partition
 
     def loaded(self, now_ms: int) -> Result[Any]:
         """Start to serve the replayed ids, and continue transactions that were being ended."""
         out: Result[Any] = Result()
-        for transaction in self.transactions.values():
-            stored = transaction.stored
-            assert stored is not None
-            if stored.state is TransactionState.ONGOING:
-                self.set_due(transaction)
-            elif stored.state.is_prepared:
-                self.send_markers(transaction, now_ms, out)
+        if self.prepared_ids:
+            self.unresumed += self.prepared_ids
+            out.timers.append(Timer(RESUME_DUE, (), now_ms))
         self.watch_timeouts(now_ms, out)
         interval_ms = self.config.expiration_check_interval_ms
         out.timers.append(Timer(EXPIRATION_DUE, (), now_ms + interval_ms))
@@ -649,6 +689,7 @@ class TransactionShard:
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
         """Forget all ids, one per step; waiting requests were answered when their writes were abandoned."""
         self.open.clear()
+        self.prepared_ids.clear()
         nothing: Result[Any] = Result()
         while self.transactions:
             self.forget(next(reversed(self.transactions)))

@@ -117,15 +117,18 @@ class Transaction:
 
     Shape: `stored` is None until the first record is committed. `pending` is the target state of a write in flight;
     until the write ends, nothing else may change. `unmarked` are the partitions without their marker, in a prepared
-    state. `last_producer_epoch` is the producer's epoch before the last change, which identifies a retry of
+    state, and `sent` those of them whose marker has been sent without an outcome yet. `client` is the address of the
+    client that last used it, as `client_of` gives it. `last_producer_epoch` is the producer's epoch before the last change, which identifies a retry of
     InitProducerId; the log does not store it. `held_bytes` is the memory that the shard counts for it.
     """
 
     __slots__ = (
+        "client",
         "due_ms",
         "held_bytes",
         "last_producer_epoch",
         "pending",
+        "sent",
         "stored",
         "transactional_id",
         "unmarked",
@@ -137,6 +140,8 @@ class Transaction:
         self.pending: TransactionState | None = None
         self.held_bytes = 0
         self.unmarked: set[TopicPartition] = set()
+        self.sent: set[TopicPartition] = set()
+        self.client: object = None
         self.last_producer_epoch = NO_PRODUCER_EPOCH
         #: When the open transaction will be aborted, in the machine's time.
         self.due_ms = NO_TIMESTAMP

@@ -135,6 +135,7 @@ class Machine:
         self.to_send.clear()
         self.shard = self.reload()
         self.apply(self.shard.loaded(self.now))
+        self.advance(0)
 
     # Requests
 

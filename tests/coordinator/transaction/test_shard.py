@@ -386,7 +386,7 @@ def test_id_that_nobody_uses_expires() -> None:
 
 
 def test_many_ids_are_checked_for_expiry_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard, "BATCH", 10)
+    monkeypatch.setattr(shard, "LOOKED_AT", 10)
     machine = Machine(transactional_id_expiration_ms=DAY_MS)
     for number in range(15):
         machine.producer(f"old{number}")
