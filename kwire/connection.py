@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kwire.api import response_class
 from kwire.codec import decode, encode_parts
-from kwire.errors import BadVersion, WireError
+from kwire.errors import BadLength, BadVersion, OtherProtocol, WireError
 from kwire.framing import FrameReader, PlainMemory
 from kwire.header import (
     RequestHeader,
@@ -49,6 +49,7 @@ _METHODS = (
     b"CONN",
     b"TRAC",
     b"PRI ",
+    b"HTTP",  # a response
 )
 
 
@@ -271,7 +272,13 @@ class ClientConnection:
     def next_response(self) -> ResponseReceived | None:
         """Return the next response; None until more bytes come."""
         frames = self._frames
-        frame = frames.next_lasting_frame()
+        try:
+            frame = frames.next_lasting_frame()
+        except BadLength:
+            guess = looks_like(frames.beginning)
+            if guess:
+                raise OtherProtocol(guess) from None
+            raise
         if frame is None:
             frames.rest()
             return None
@@ -325,6 +332,8 @@ def looks_like(beginning: bytes) -> str:
         return "HTTP"
     if beginning[:2] == b"\x16\x03":
         return "a TLS handshake"
+    if beginning[:2] == b"\x15\x03":
+        return "a TLS alert"
     if beginning[:4] == b"SSH-":
         return "SSH"
     if beginning[:5] == b"PROXY" or beginning[:4] == b"\r\n\r\n":

@@ -336,6 +336,14 @@ class BadLength(WireError):
     """
 
 
+class OtherProtocol(BadLength):
+    """The peer answers in another protocol, whose first bytes would be an impossible size. Shape: `protocol` names it."""
+
+    def __init__(self, protocol: str) -> None:
+        super().__init__(f"the answer looks like {protocol}, not Kafka")
+        self.protocol = protocol
+
+
 class BadTag(WireError):
     """A tagged field is not allowed in this version or does not fill the size it states."""
 

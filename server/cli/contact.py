@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kwire.connection import ClientConnection
-from kwire.errors import EncodeError, ErrorCode, WireError
+from kwire.errors import EncodeError, ErrorCode, OtherProtocol, WireError
 from kwire.messages.api_versions import ApiVersionsRequest
 from kwire.messages.metadata import MetadataRequest
 from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -134,7 +134,10 @@ def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> s
         )
         raise ContactError(f"TLS: the broker's certificate: {error.verify_message}{hint}") from None
     except OSError as error:
-        raise ContactError(f"TLS: {reason(error)}; does this port speak TLS?") from None
+        protocol = arguments["security_protocol"].replace("SSL", "PLAINTEXT")
+        raise ContactError(
+            f"TLS: {reason(error)}; if this port does not speak TLS: -X security.protocol={protocol}"
+        ) from None
 
 
 def is_of_tls(error: Exception) -> bool:
@@ -155,6 +158,8 @@ def reason(error: Exception) -> str:
 
 def no_answer(error: Exception, protocol: str) -> str:
     """The reason that a broker does not answer its first request."""
+    if isinstance(error, OtherProtocol):
+        return f"{error}; {other_port(error.protocol, protocol)}"
     if is_of_tls(error):
         return f"TLS: {reason(error)}; it may require a client certificate: -X ssl.certificate.location=FILE"
     if isinstance(error, TimeoutError):
@@ -163,6 +168,15 @@ def no_answer(error: Exception, protocol: str) -> str:
         wanted = protocol.replace("PLAINTEXT", "SSL")
         return f"{reason(error)}; it may require TLS: -X security.protocol={wanted}"
     return reason(error)
+
+
+def other_port(found: str, protocol: str) -> str:
+    """What helps if a port speaks another protocol."""
+    if found == "HTTP":
+        return "this is a port of --http or --control, or no port of a broker"
+    if "TLS" in found:
+        return f"it requires TLS: -X security.protocol={protocol.replace('PLAINTEXT', 'SSL')}"
+    return "this is no port of a broker"
 
 
 def login_client(host: str, arguments: Mapping[str, Any]) -> Any:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from .client import CommandError
+from .contact import reason
 from .output import add_output, show_rows
 
 URL, TOKEN = "KWIRE_CONTROL", "KWIRE_CONTROL_TOKEN"
 PATIENCE_MS = 30_000
+NO_CONTROL = "this port does not speak HTTP; give the one of kwire serve --control"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -102,7 +104,7 @@ def read(file: str) -> Any:
 def ask(url: str, token: str, method: str, body: Any = None) -> Any:
     """Send the control port a request about faults. Errors: CommandError, with its message."""
     import http.client
-    from urllib.error import HTTPError, URLError
+    from urllib.error import HTTPError
     from urllib.request import ProxyHandler, Request, build_opener
 
     from ..deadline_http import Deadline
@@ -127,6 +129,9 @@ def ask(url: str, token: str, method: str, body: Any = None) -> Any:
         except (ValueError, KeyError, TypeError):
             said = f"{url} is not a control port ({error.code}: {said.strip()[:200]})"
         raise CommandError(said) from None
-    except (URLError, http.client.HTTPException, OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise CommandError(f"{url}: {reason}") from None
+    except (ConnectionResetError, http.client.HTTPException):
+        raise CommandError(f"{url}: {NO_CONTROL}") from None
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "reason", None) or error
+        said = reason(cause) if isinstance(cause, Exception) else cause
+        raise CommandError(f"{url}: {said}") from None

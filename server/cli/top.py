@@ -141,7 +141,16 @@ def scrape_of(place: str) -> Scrape:
         if response.status != 200:
             return Scrape(place, time.monotonic(), error=text.strip()[:100])
         return Scrape(place, time.monotonic(), parse(text))
-    except (OSError, HTTPException, ValueError) as error:
+    except ConnectionRefusedError as error:
+        said = f"{reason(error)}; a broker serves its metrics if it is started with --http {place}"
+        return Scrape(place, time.monotonic(), error=said)
+    except (ConnectionResetError, HTTPException):
+        said = (
+            "this port does not speak HTTP; it may be the one for Kafka's clients, and metrics are at the one of"
+            " kwire serve --http"
+        )
+        return Scrape(place, time.monotonic(), error=said)
+    except (OSError, ValueError) as error:
         return Scrape(place, time.monotonic(), error=reason(error))
     finally:
         connection.close()

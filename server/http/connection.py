@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import h11
 
+from kwire.connection import looks_like
+
+from ..net.transport import SHOWN_BYTES
 from .messages import HttpRequest, HttpResponse, Route, text
 from .sites import is_of_other_site
 
 if TYPE_CHECKING:
     from ..clock import Clock
+    from ..net.log_limit import LineLimiter
     from ..net.transport import Transport
     from .hosts import AllowedHosts
 
@@ -55,6 +59,7 @@ class HttpConnection:
         hosts: AllowedHosts,
         clock: Clock,
         on_closed: Callable[[HttpConnection], None],
+        limiter: LineLimiter,
     ) -> None:
         self.transport = transport
         self.client_host = peer[0]
@@ -66,6 +71,9 @@ class HttpConnection:
         self._hosts = hosts
         self._clock = clock
         self._on_closed = on_closed
+        self._limiter = limiter
+        #: Of the current request.
+        self._beginning = b""
         self._buffer = bytearray(BUFFER_BYTES)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._request: h11.Request | None = None
@@ -84,6 +92,7 @@ class HttpConnection:
             if self.idle:
                 self.idle = False
                 self.deadline_ms = self._clock.monotonic_ms() + REQUEST_MS
+                self._beginning = bytes(self._buffer[: min(count, 16)])
             self._http.receive_data(bytes(self._buffer[:count]))
         self._process()
 
@@ -120,7 +129,24 @@ class HttpConnection:
                 else:  # h11.PAUSED
                     return
         except h11.RemoteProtocolError as error:
-            self._refuse(text(error.error_status_hint, str(error)))
+            guess = self._looks_like()
+            if guess:
+                self._limiter.log(
+                    logging.WARNING,
+                    (guess, self.client_host),
+                    "refused connection of %s: looks like %s, not HTTP (first bytes %r)",
+                    *(self.peer, guess, self._beginning[:SHOWN_BYTES]),
+                )
+            said = f"this port serves HTTP, and this looks like {guess}" if guess else str(error)
+            self._refuse(text(error.error_status_hint, said))
+
+    def _looks_like(self) -> str:
+        """The other protocol that the peer seems to speak; "" if unknown."""
+        first = self._beginning
+        if first[:1] == b"\0":
+            return "Kafka"
+        guess = looks_like(first)
+        return "" if guess == "HTTP" else guess
 
     def _begin(self, answering: Any) -> None:
         self.deadline_ms = None

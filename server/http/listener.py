@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ..net.log_limit import LineLimiter
 from .connection import HttpConnection
 from .messages import Route
 
@@ -35,6 +36,7 @@ class HttpListener:
         self._acceptor = acceptor
         self._hosts = hosts
         self._clock = clock
+        self._limiter = LineLimiter(logger, clock.monotonic_ms)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -72,7 +74,13 @@ class HttpListener:
             transport.close()
             return
         connection = HttpConnection(
-            transport, peer, self.routes, self._hosts, self._clock, self._closed
+            transport,
+            peer,
+            self.routes,
+            self._hosts,
+            self._clock,
+            self._closed,
+            self._limiter,
         )
         self.connections[connection] = None
         transport.start(connection)

@@ -155,6 +155,30 @@ def test_certificate_that_is_not_trusted_is_named_with_what_to_do(
 
 
 def test_port_without_tls_is_named() -> None:
-    said = "does this port speak TLS"
+    said = "if this port does not speak TLS: -X security.protocol=PLAINTEXT"
     with broker(socket.socket.close) as sock, pytest.raises(ContactError, match=said):
         make_contact(sock, "localhost", {"security_protocol": "SSL"})
+
+
+@pytest.mark.parametrize(
+    ("answered", "said"),
+    [
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "the answer looks like HTTP, not Kafka; this is a port of --http or --control, or no port of a broker",
+        ),
+        (
+            b"\x15\x03\x03\x00\x02\x02\x32",
+            "the answer looks like a TLS alert, not Kafka; it requires TLS: -X security.protocol=SSL",
+        ),
+        (b"SSH-2.0-x", "the answer looks like SSH, not Kafka; this is no port of a broker"),
+    ],
+)
+def test_port_of_another_protocol_is_named(answered: bytes, said: str) -> None:
+    def serve(sock: socket.socket) -> None:
+        sock.recv(4096)
+        sock.sendall(answered)
+
+    with broker(serve) as sock, pytest.raises(ContactError) as found:
+        make_contact(sock, "localhost", {})
+    assert str(found.value) == said

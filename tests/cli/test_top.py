@@ -194,7 +194,9 @@ def test_what_is_no_address_is_refused(word: str, capsys: pytest.CaptureFixture[
 
 def test_broker_that_refuses_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--once", "127.0.0.1:1"]) == 1
-    assert capsys.readouterr().err == "kwire: 127.0.0.1:1: Connection refused\n"
+    assert capsys.readouterr().err == (
+        "kwire: 127.0.0.1:1: Connection refused; a broker serves its metrics if it is started with --http 127.0.0.1:1\n"
+    )
 
 
 def test_every_series_that_is_read_is_served(tmp_path: Path) -> None:

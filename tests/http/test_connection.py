@@ -270,3 +270,32 @@ def test_close_ends_connections_that_are_being_answered() -> None:
         assert len(asyncio.all_tasks()) == 1
 
     run(body)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "guess"),
+    [
+        (b"\x00\x00\x00\x14\x00\x12\x00\x00", "Kafka"),
+        (b"\x16\x03\x01\x02\x00\x01", "a TLS handshake"),
+        (b"SSH-2.0-x\r\n\r\n", "SSH"),
+    ],
+)
+def test_client_of_another_protocol_is_named_to_it_and_in_the_log(
+    beginning: bytes, guess: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (answer,), closed = asked(beginning)
+    assert answer == (400, f"this port serves HTTP, and this looks like {guess}\n".encode())
+    assert closed
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"refused connection of 127.0.0.1:2: looks like {guess}, not HTTP (first bytes {beginning[:4]!r})"
+    )
+
+
+def test_mistake_in_http_is_not_taken_for_another_protocol(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (answer,), _ = asked(b"GET /hello HTTP/1.1\r\nbad\r\n\r\n")
+    assert answer[0] == 400
+    assert b"looks like" not in answer[1]
+    assert not caplog.records
