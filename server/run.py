@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 GC_THRESHOLDS = (10_000, 4, 1_000_000)
 
 READY_LINES = "KWIRE_READY_LINES"
+#: The environment variable with the word for this process, worker or broker, if another command has started it.
+CHILD_OF = "KWIRE_CHILD"
 
 #: When memory that only the start needed is released, after the first requests of waiting clients.
 TRIM_AFTER_S = 1.0
@@ -165,8 +167,11 @@ def what_failed(error: Exception) -> str:
     return str(error)
 
 
-def what_helps(error: Exception, config: BrokerConfig) -> str:
-    """A hint about how to fix an error at startup, or an empty string."""
+def what_helps(error: Exception, config: BrokerConfig, child: str | None = None) -> str:
+    """A hint about how to fix an error at startup, or an empty string.
+
+    Shape: `child` is worker or broker if a command has started this process with others, and the user gave it the options.
+    """
     number = getattr(error, "errno", None)
     full = number in DISK_FULL or "disk is full" in str(error)
     if full:
@@ -175,9 +180,11 @@ def what_helps(error: Exception, config: BrokerConfig) -> str:
         option, endpoint, http = "--listen", config.listeners[0], config.http_listener
         if http is not None and f":{http.port}:" in str(error):
             option, endpoint = "--http", http
+        if child is not None:
+            return f"; each {child} has the next port after that of the first {child} ({option} HOST:PORT): choose another one"
         free = free_port_after(endpoint.port)
         return "" if free is None else f"; port {free} is free: {option} {endpoint.host}:{free}"
-    if isinstance(error, StoreError) and config.zookeeper_connect:
+    if isinstance(error, StoreError) and config.zookeeper_connect and child is None:
         return "; without ZooKeeper, kwire keeps the metadata itself: --zookeeper ''"
     return ""
 
@@ -279,7 +286,11 @@ async def _run(broker: Broker) -> int:
         ConfigError,
         OSError,
     ) as error:
-        logger.error("cannot start: %s%s", what_failed(error), what_helps(error, broker.config))
+        logger.error(
+            "cannot start: %s%s",
+            what_failed(error),
+            what_helps(error, broker.config, os.environ.get(CHILD_OF)),
+        )
         return 1
     finally:
         told.cancel()

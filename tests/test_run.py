@@ -65,6 +65,21 @@ def test_zookeeper_that_is_not_there_comes_with_the_way_without(tmp_path: Path) 
     assert what_helps(StoreError("damaged"), config_of(tmp_path)) == ""
 
 
+def test_child_of_another_command_gets_no_advice_about_options_that_nobody_gave_it(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = config_of(
+            tmp_path, listeners=f"PLAINTEXT://localhost:{port}", zookeeper_connect="localhost:1"
+        )
+        said = what_helps(OSError(errno.EADDRINUSE, "cannot listen"), config, "worker")
+    assert said == (
+        "; each worker has the next port after that of the first worker (--listen HOST:PORT): choose another one"
+    )
+    assert what_helps(StoreError("no answer"), config, "worker") == ""
+
+
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left"), StoreError("database or disk is full")]
 )

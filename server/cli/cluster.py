@@ -109,6 +109,7 @@ def run(options: Namespace) -> int:
         verb = {"describe": cluster_state.describe, "health": cluster_state.health}[options.verb]
         return with_brokers(verb, options)
     from ..coordination.store import StoreClosed
+    from ..run import what_failed
     from .cluster_processes import ClusterPlan, run_processes
     from .zookeeper import settings_for_brokers
 
@@ -128,7 +129,7 @@ def run(options: Namespace) -> int:
         print(f"kwire: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"kwire: {options.config}: {error.strerror}", file=sys.stderr)
+        print(f"kwire: {error.filename or options.config}: {error.strerror}", file=sys.stderr)
         return 2
     configure_logging(options.log_format, options.log_level)
     plan = ClusterPlan(
@@ -145,7 +146,7 @@ def run(options: Namespace) -> int:
         plan.data_dir.mkdir(parents=True, exist_ok=True)
         return asyncio.run(run_processes(plan))
     except (StoreClosed, OSError) as error:
-        logger.error("cannot start: %s", error)
+        logger.error("cannot start: %s", what_failed(error))
         return 1
 
 

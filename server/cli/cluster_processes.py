@@ -15,7 +15,7 @@ from subprocess import SubprocessError
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..coordination import paths
-from ..run import AGAIN_S, has_terminal, notify_manager, say_ready
+from ..run import AGAIN_S, CHILD_OF, has_terminal, notify_manager, say_ready
 
 if TYPE_CHECKING:
     from ..coordination.zookeeper_server.server import Settings, ZooKeeperServer
@@ -255,7 +255,8 @@ class Processes:
             stdout=pipe,
             stderr=pipe if self.plan.prefix_logs else None,
             # Only this process reports to the service manager.
-            env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
+            env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+            | {CHILD_OF: self.plan.noun},
             # Without the store, which would also die, no broker stops cleanly: it would only wait for the store.
             preexec_fn=dying_with_parent(signal.SIGKILL if self.store else signal.SIGTERM),
         )

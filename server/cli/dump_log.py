@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ def files_of(path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
     """
     from ..log.dump import UnknownFile, expect_known
 
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 - unlike is_dir, False for what may not be read
         yield path
         return
     try:
@@ -95,10 +96,10 @@ def files_of(path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
         return
     seen.add(where)
     for entry in entries:
-        if entry.is_dir():
+        if os.path.isdir(entry):  # noqa: PTH112
             yield from files_of(entry, seen)
             continue
-        if entry.exists() and not entry.is_file():
+        if os.path.exists(entry) and not os.path.isfile(entry):  # noqa: PTH110, PTH113
             continue
         try:
             expect_known(str(entry))
@@ -121,6 +122,8 @@ def dump(path: Path, options: Namespace) -> int:
             topic = CLUSTER_METADATA_TOPIC
     try:
         path.stat()
+        if path.is_dir():
+            os.listdir(path)  # noqa: PTH208 - it may not be read, which is the error to report
         dump_file(str(path), not options.batches_only, sys.stdout, text_of=decoder_of(topic))
     except OSError as error:
         print(f"kwire: {path}: {error.strerror or error}", file=sys.stderr)

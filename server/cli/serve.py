@@ -139,7 +139,7 @@ def run(options: Namespace) -> int:
             from .workers import plan_of
 
             plan = plan_of(options, properties, config)
-        elif Path(config.log_dirs[0], "worker-0").is_dir():
+        elif os.path.isdir(Path(config.log_dirs[0], "worker-0")):  # noqa: PTH112 - False if it may not be read
             from .workers import check_directory
 
             check_directory(Path(config.log_dirs[0]), None)
@@ -150,7 +150,7 @@ def run(options: Namespace) -> int:
         print(f"kwire: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"kwire: {options.config}: {error.strerror}", file=sys.stderr)
+        print(f"kwire: {error.filename or options.config}: {error.strerror}", file=sys.stderr)
         return 2
     # Workers have their own files.
     file = config.get_str("kwire.log.file") if plan is None else ""
@@ -166,25 +166,24 @@ def run(options: Namespace) -> int:
         from .workers import run as run_workers
 
         return run_workers(plan)
+    from .. import asyncio_without_ssl  # noqa: F401, I001 - first
+    from ..run import CHILD_OF, run as run_broker
+
     if control is not None and not {"log.dirs", "log.dir"} & set(properties):
         logger.info("Data in a temporary directory, which is removed at the end")
     else:
         logger.info("Data in %s", ", ".join(str(Path(path).absolute()) for path in config.log_dirs))
     if servers := config.get_optional_str("zookeeper.connect"):
-        hint = "; --zookeeper '' uses the embedded store" if options.zookeeper is None else ""
+        from_file = options.zookeeper is None and CHILD_OF not in os.environ
+        hint = "; --zookeeper '' uses the embedded store" if from_file else ""
         logger.info("Cluster metadata in ZooKeeper at %s%s", servers, hint)
     for sentence in config.notices():
         logger.warning("%s", sentence)
-
-    from .. import asyncio_without_ssl  # noqa: F401 - first
-
     if control is not None:
         # By name, because no other part of the server knows about test tools.
         served = import_module("kwire.testing.served")
         code: int = served.run(properties, control, options.control_file)
         return code
-    from ..run import run as run_broker
-
     return run_broker(config)
 
 
