@@ -20,7 +20,6 @@ from ..explain.asking import Ask, Asking, Unavailable, words_of
 from .client import (
     BOOTSTRAP_TIMEOUT_MS,
     DEAD_BROKER_S,
-    NOT_AUTHORIZED,
     CommandError,
     arguments_of,
     connected,
@@ -217,7 +216,7 @@ def version_for(wire: Wire, request: object, max_version: int, min_version: int 
 def check(error_code: int, message: str | None = None, about: str = "") -> None:
     """Errors: CommandError for an error code of a response."""
     if error_code:
-        said = message or NOT_AUTHORIZED.get(error_code) or words_of(error_code)
+        said = words_of(error_code, message)
         raise CommandError(f"{about}: {said}" if about else said)
 
 
@@ -231,8 +230,7 @@ def refusals(rows: Iterable[Any], name: str = "name") -> int:
     for row in rows:
         error = row.error_code
         if error:
-            message = getattr(row, "error_message", None)
-            said = message or NOT_AUTHORIZED.get(error) or words_of(error)
+            said = words_of(error, getattr(row, "error_message", None))
             print(f"kwire: {printable(f'{getattr(row, name)}: {said}')}", file=sys.stderr)
             code = 1
     return code

@@ -21,6 +21,8 @@ BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
 #: How long other brokers may still list a broker that has died: until its session ends.
 DEAD_BROKER_S = 30.0
+#: The help of options whose meaning a command has in any case.
+NO_EFFECT = "accepted for compatibility with Apache Kafka's tool; no effect"
 #: The largest numbers of the protocol.
 INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
@@ -42,6 +44,9 @@ def add_bootstrap(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "-X",
+        "--command-property",
+        "--consumer-property",
+        "--producer-property",
         metavar="KEY=VALUE",
         dest="properties",
         type=key_value,
@@ -193,14 +198,6 @@ def connected(host: str, port: int, arguments: Mapping[str, Any], patience: floa
     except BaseException:
         sock.close()
         raise
-
-
-#: By error code: texts for codes whose names do not explain enough.
-NOT_AUTHORIZED = {
-    29: "not authorized to access this topic",
-    30: "not authorized to access this group",
-    31: "not authorized to do this in the cluster",
-}
 
 
 class Terminated(KeyboardInterrupt):

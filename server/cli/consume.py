@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..arguments import text
 from ..explain.asking import READ_COMMITTED, READ_UNCOMMITTED
 from .client import (
+    NO_EFFECT,
     CommandError,
     Progress,
     add_bootstrap,
@@ -115,12 +116,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--property",
+        "--formatter-property",
         metavar="KEY=VALUE",
         type=pair,
         action="append",
         default=[],
         help="as for kafka-console-consumer.sh, such as print.key=true; repeatable",
     )
+    parser.add_argument("--skip-message-on-error", action="store_true", help=NO_EFFECT)
     parser.add_argument(
         "--timeout-ms",
         type=whole_number,

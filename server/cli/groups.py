@@ -19,7 +19,7 @@ from ..explain.asking import (
     EARLIEST,
     GROUP,
     LATEST,
-    coordinator_of,
+    coordinator_if_any,
     ends_of,
     metadata_of,
     placed_of,
@@ -28,7 +28,7 @@ from ..explain.facts import GroupFacts
 from ..explain.live_groups import group_facts
 from ..explain.words import counted
 from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap, no_partition
+from .client import NO_EFFECT, CommandError, add_bootstrap, no_partition, whole_number
 from .client_properties import UsageError
 from .group_offsets import GroupOffsets, offsets_of
 from .output import add_output, printable, show_rows, wants_json
@@ -46,7 +46,6 @@ from .reset_target import (
 
 #: The meaning of error codes of groups, for users.
 SAID = {
-    ErrorCode.GROUP_ID_NOT_FOUND: "no such group",
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member reads this topic; stop it first",
@@ -58,9 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_bootstrap(parser)
     add_output(parser)
     parser.add_argument(
-        "--timeout-ms",
-        metavar="MS",
-        help="accepted for compatibility with Apache Kafka's tool; no effect",
+        "--timeout", "--timeout-ms", metavar="MS", type=whole_number, help=NO_EFFECT
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verb = verbs.add_parser("list", help="list groups and their states")
@@ -80,6 +77,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     verb = verbs.add_parser("describe", help="show members, offsets and lag")
     _add_groups(verb)
+    verb.add_argument("--verbose", action="store_true", help=NO_EFFECT)
     what = verb.add_mutually_exclusive_group()
     what.add_argument("--members", action="store_true", help="show a row for each member")
     what.add_argument("--state", action="store_true", help="show a row for each group")
@@ -90,6 +88,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "reset", aliases=["reset-offsets"], help="set the offsets of a group without members"
     )
     _add_reset(verb)
+    verb = verbs.add_parser(
+        "validate-regex",
+        help="check a regular expression for subscriptions, as consumers of the newer protocol have them (exit status 1 if"
+        " it is invalid); needs no broker",
+    )
+    verb.add_argument("regex", metavar="REGEX")
     verb = verbs.add_parser("delete", help="delete groups without members")
     _add_groups(verb)
     verb = verbs.add_parser(
@@ -177,6 +181,8 @@ def _add_reset(verb: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the verb."""
+    if options.verb == "validate-regex":
+        return validate(options.regex)
     verb = {
         "list": list_groups,
         "describe": describe_groups,
@@ -186,6 +192,20 @@ def run(options: Namespace) -> int:
         "delete-offsets": delete_offsets,
     }[options.verb]
     return with_brokers(verb, options)
+
+
+def validate(regex: str) -> int:
+    """Say whether a regular expression is valid, in the words of kafka-consumer-groups.sh."""
+    from ..coordinator.pattern import InvalidPattern, Pattern
+
+    try:
+        Pattern(regex)
+    except InvalidPattern as error:
+        why = str(error).removesuffix(f" in {regex!r}")
+        print(f"The regular expression `{printable(regex)}` is invalid: {printable(why)}.")
+        return 1
+    print(f"The regular expression `{printable(regex)}` is valid.")
+    return 0
 
 
 def words_for(error_code: int) -> str | None:
@@ -436,7 +456,10 @@ def delete_groups(brokers: Brokers, options: Namespace) -> int:
     """Delete groups and their offsets."""
     code = 0
     for name in named(brokers, options):
-        broker = brokers.run(coordinator_of(GROUP, name))
+        broker = brokers.run(coordinator_if_any(GROUP, name))
+        if broker is None:
+            code = refused(name, ErrorCode.GROUP_ID_NOT_FOUND)
+            continue
         response = brokers.ask(DeleteGroupsRequest(groups_names=[name]), broker)
         code = max(code, refused(name, response.results[0].error_code))
     return code
@@ -445,6 +468,8 @@ def delete_groups(brokers: Brokers, options: Namespace) -> int:
 def delete_offsets(brokers: Brokers, options: Namespace) -> int:
     """Remove a group's offsets. Errors: UsageError for single partitions of a share group."""
     group = options.group
+    if brokers.run(coordinator_if_any(GROUP, group)) is None:
+        return refused(group, ErrorCode.GROUP_ID_NOT_FOUND)
     offsets = offsets_of(brokers, group)
     if not offsets.by_partition and any(numbers is not None for _, numbers in options.topic):
         raise UsageError(

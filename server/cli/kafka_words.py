@@ -12,6 +12,9 @@ BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers", "--brok
 #: Other options of the command itself, which are also accepted after a verb.
 OF_COMMAND = (
     "-X",
+    "--command-property",
+    "--consumer-property",
+    "--producer-property",
     "--command-config",
     "--consumer.config",
     "--producer.config",
@@ -20,7 +23,7 @@ OF_COMMAND = (
     "--output",
 )
 #: The same for single commands; other commands have verb options with these names.
-OF_ONE = {"users": ("--config", "-o", "--override")}
+OF_ONE = {"users": ("--config", "-o", "--override"), "groups": ("--timeout", "--timeout-ms")}
 #: Command -> the option of Kafka's tool for the argument here, if there is one.
 NAMES = {
     "topics": "--topic",
@@ -37,7 +40,14 @@ NAMES = {
 #: Command -> options of Kafka's tool that are verbs here.
 VERBS = {
     "topics": ("--list", "--describe", "--create", "--alter", "--delete"),
-    "groups": ("--list", "--describe", "--delete", "--reset-offsets", "--delete-offsets"),
+    "groups": (
+        "--list",
+        "--describe",
+        "--delete",
+        "--reset-offsets",
+        "--delete-offsets",
+        "--validate-regex",
+    ),
     "acls": ("--list", "--add", "--remove"),
     "configs": ("--describe", "--alter"),
     "reassign": ("--generate", "--execute", "--verify", "--cancel", "--list"),
@@ -70,8 +80,9 @@ def in_order(words: Sequence[str]) -> list[str]:
             of_command += [word, left.pop(0)]
         elif option in own or option.startswith("-X"):
             of_command.append(word)
-        elif word in VERBS.get(command, ()) and not verb:
-            verb = [word.removeprefix("--")]
+        elif option in VERBS.get(command, ()) and not verb:
+            verb = [option.removeprefix("--")]
+            others += [value] * bool(equals)
         else:
             others.append(word)
     if command in VERBS and not verb and others and not others[0].startswith("-"):

@@ -31,7 +31,7 @@ from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTo
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 from ..explain.asking import GROUP, Ask, Asking, placed_of, words_of
-from .client import NOT_AUTHORIZED, CommandError
+from .client import CommandError
 from .positions import Partition
 
 #: The kind of group, in JoinGroup.
@@ -339,7 +339,7 @@ class Member:
 
     def _refused(self, error: int) -> NoReturn:
         """Errors: CommandError or TryAgain."""
-        said = SAID.get(error) or NOT_AUTHORIZED.get(error) or words_of(error)  # type: ignore[call-overload]
+        said = SAID.get(error) or words_of(error)  # type: ignore[call-overload]
         text = f"{self._group}: {said}"
         if error in REJOIN:
             self._forget(error)

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ..arguments import of_any_length, text
 from .client import (
+    NO_EFFECT,
     CommandError,
     Progress,
     add_bootstrap,
@@ -19,6 +20,7 @@ from .client import (
     id_number,
     pair,
     tell_idle,
+    whole_number,
 )
 from .client_properties import UsageError
 from .record_format import FormatError, from_json
@@ -72,6 +74,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--property",
+        "--reader-property",
         metavar="KEY=VALUE",
         type=pair,
         action="append",
@@ -85,7 +88,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="with JSON, send each record to the partition that it names",
     )
     parser.add_argument("-z", "--compression", choices=("gzip", "snappy", "lz4", "zstd"))
-    parser.add_argument("--acks", choices=("0", "1", "all"), help="(default all)")
+    parser.add_argument("--sync", action="store_true", help=NO_EFFECT)
+    parser.add_argument("--timeout", metavar="MS", type=whole_number, help=NO_EFFECT)
+    parser.add_argument(
+        "--acks", "--request-required-acks", choices=("0", "1", "-1", "all"), help="(default all)"
+    )
 
 
 def run(options: Namespace) -> int:

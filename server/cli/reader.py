@@ -27,7 +27,7 @@ from ..explain.asking import (
     words_of,
 )
 from .brokers import PATIENCE_S, RETRY_S, Brokers, version_for
-from .client import NOT_AUTHORIZED, CommandError
+from .client import CommandError
 from .contact import Wire, reason
 from .positions import Partition
 
@@ -98,13 +98,6 @@ def is_passing(error: int) -> bool:
         return ErrorCode(error).retriable and error != ErrorCode.CORRUPT_MESSAGE
     except ValueError:
         return False
-
-
-def said_of(error: int) -> str:
-    """An error code in words."""
-    if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return "no such topic, or not authorized to see it"
-    return NOT_AUTHORIZED.get(error) or words_of(error)
 
 
 def fetch_request(
@@ -183,7 +176,7 @@ class Reader:
         error = 0
         for topic in response.topics:
             if topic.error_code and not is_passing(topic.error_code):
-                raise CommandError(f"{topic.name}: {said_of(topic.error_code)}")
+                raise CommandError(f"{topic.name}: {words_of(topic.error_code)}")
             error = error or topic.error_code
             for number, placed in partitions_of(topic).items():
                 leaders[topic.name, number] = placed.leader
@@ -196,7 +189,7 @@ class Reader:
         while error := self._learn_leaders():
             if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._now() > give_up:
                 missing = set(self._topics) - {topic for topic, _ in self._leaders}
-                raise CommandError(f"{min(missing or self._topics)}: {said_of(error)}")
+                raise CommandError(f"{min(missing or self._topics)}: {words_of(error)}")
             time.sleep(RETRY_S)
 
     def offsets_at(self, tps: Sequence[Partition], at: int) -> dict[Partition, int]:
@@ -224,7 +217,7 @@ class Reader:
                     left += some
                     continue
                 for (topic, number), error in errors.items():
-                    problem = f"{topic}-{number}: {said_of(error)}"
+                    problem = f"{topic}-{number}: {words_of(error)}"
                     if not is_passing(error):
                         raise CommandError(problem)
                     left.append((topic, number))
@@ -388,9 +381,9 @@ class Reader:
             return None
         if error:
             if not is_passing(error):
-                raise CommandError(f"{topic}-{number}: {said_of(error)}")
+                raise CommandError(f"{topic}-{number}: {words_of(error)}")
             self._replicas.pop(tp, None)
-            self._wait(tp, said_of(error))
+            self._wait(tp, words_of(error))
             return None
         self._troubles.pop(tp, None)
         if self._rack and row.preferred_read_replica >= 0:
@@ -457,5 +450,5 @@ class Reader:
             if self._node_of(tp) < 0:
                 gone = all(tp[0] != topic for topic, _ in self._leaders)
                 self._wait(
-                    tp, said_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if gone else "no leader"
+                    tp, words_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if gone else "no leader"
                 )

@@ -33,9 +33,9 @@ from kwire.messages.list_partition_reassignments import ListPartitionReassignmen
 
 from ..controller.assignment import Place, assign_replicas
 from ..controller.refusal import Refusal
-from ..explain.asking import Unavailable, metadata_of, placed_of
+from ..explain.asking import Unavailable, metadata_of, placed_of, words_of
 from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap, id_number, no_partition, whole_number
+from .client import NO_EFFECT, CommandError, add_bootstrap, id_number, no_partition, whole_number
 from .client_properties import UsageError
 from .configs import BROKER, DELETE, SET, TOPIC
 from .output import add_output, show_rows
@@ -98,6 +98,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="BYTES",
         help="maximum bytes per second that each broker copies between its log directories",
     )
+    verb.add_argument("--timeout", metavar="MS", type=whole_number, help=NO_EFFECT)
     verb.add_argument(
         "--additional", action="store_true", help="start even if other partitions are being moved"
     )
@@ -266,7 +267,7 @@ def replicas_of(brokers: Brokers, tps: Iterable[Partition]) -> Plan:
     result: Plan = {}
     for topic, number in tps:
         if topic not in placed:
-            raise CommandError(f"{topic}: no such topic, or not authorized to see it")
+            raise CommandError(f"{topic}: {words_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}")
         if number not in placed[topic]:
             raise no_partition(topic, number, len(placed[topic]))
         result[topic, number] = list(placed[topic][number].replicas)

@@ -25,7 +25,7 @@ from kwire.varint import varint
 from ..controller.topics import invalid_topic_name
 from ..explain.asking import Unavailable, metadata_of, partitions_of, words_of
 from .brokers import Brokers, version_for
-from .client import NOT_AUTHORIZED, CommandError, no_partition
+from .client import CommandError, no_partition
 from .contact import Wire, reason
 
 #: The size of a batch before compression, below the default of max.message.bytes (1048588). Unit: bytes.
@@ -55,7 +55,6 @@ SAID = {
     ErrorCode.RECORD_LIST_TOO_LARGE: "a record is larger than a segment (segment.bytes)",
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas)",
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "too few replicas are in sync (min.insync.replicas)",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic, and the broker does not create it",
     ErrorCode.LEADER_NOT_AVAILABLE: "no leader",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "no leader",
 }
@@ -381,7 +380,7 @@ class Sender:
         elif error in TOO_LARGE and batch.count > 1 and again:
             self._send_halves(batch)
         else:
-            raise CommandError(f"{self._topic}: {message or said_of(error)}")
+            raise CommandError(f"{self._topic}: {said_of(error, message)}")
 
     def _answer(self, leader: int) -> tuple[int, str | None]:
         """Error code and message of the answer."""
@@ -413,7 +412,7 @@ class Sender:
         elif error in TOO_LARGE and batch.count > 1:
             self._send_halves(batch)
         else:
-            raise CommandError(f"{self._topic}: {message or said_of(error)}")
+            raise CommandError(f"{self._topic}: {said_of(error, message)}")
 
     def _send_halves(self, batch: Batch) -> None:
         """Send the halves of a batch that is too large for the topic."""
@@ -434,6 +433,6 @@ class Sender:
 EMPTY = ProduceRequest(acks=0, timeout_ms=0, topic_data=[])
 
 
-def said_of(error: int) -> str:
-    """An error code in words."""
-    return SAID.get(error) or NOT_AUTHORIZED.get(error) or words_of(error)  # type: ignore[call-overload]
+def said_of(error: int, message: str | None = None) -> str:
+    """An error code in words. Shape: `message` is that of the response."""
+    return SAID.get(error) or words_of(error, message)  # type: ignore[call-overload]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kwire.errors import ErrorCode
-
+from ..explain.asking import words_of
 from ..metrics.view import View, look
 from . import units
 from .broker import Refused as Refused
@@ -256,9 +255,4 @@ def event(text: str) -> bytes:
 
 def said(code: int) -> str:
     """An error code in words, such as `not leader or follower`; empty for none."""
-    if not code:
-        return ""
-    try:
-        return ErrorCode(code).name.lower().replace("_", " ")
-    except ValueError:
-        return f"error {code}"
+    return words_of(code) if code else ""

@@ -16,6 +16,8 @@ from kwire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.records.batch import RecordBatch, iter_batches
 
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+
 CONSUMER, DEBUGGING = -1, -2
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -25,6 +27,19 @@ TOPIC_CONFIG = 2
 #: The size of one Fetch, and the maximum size of a search for a marker, a key or a group's records. Unit: bytes.
 FETCH_BYTES = 1024 * 1024
 SCAN_BYTES = 64 * 1024 * 1024
+#: By kind: the topic of its coordinators.
+TOPIC_OF = {GROUP: GROUP_METADATA_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
+#: By error code: texts that are the same for every command and API, whatever a broker's message is.
+WORDS: dict[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not authorized to access this topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "not authorized to access this group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not authorized to do this in the cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not authorized to use this transactional id",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "not authorized to use this delegation token",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic, or not authorized to see it",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no such topic, or not authorized to see it",
+    ErrorCode.GROUP_ID_NOT_FOUND: "no such group",
+}
 
 
 class Ask(NamedTuple):
@@ -170,8 +185,23 @@ def coordinator_of(kind: int, name: str) -> Asking[int]:
     return node
 
 
-def words_of(error_code: int) -> str:
-    """An error code in words."""
+def coordinator_if_any(kind: int, name: str) -> Asking[int | None]:
+    """The coordinator; None if the cluster has never had a group or transactional id. Errors: Unavailable.
+
+    A request for the coordinator makes brokers create the topic of all coordinators, and a question must not do that.
+    """
+    response = yield Ask(metadata_of([TOPIC_OF[kind]]))
+    if response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    return (yield from coordinator_of(kind, name))
+
+
+def words_of(error_code: int, message: str | None = None) -> str:
+    """An error code in words. Shape: `message` is that of the response, which says more than the name of a code."""
+    if error_code in WORDS:
+        return WORDS[error_code]
+    if message:
+        return message
     try:
         return ErrorCode(error_code).name.replace("_", " ").lower()
     except ValueError:

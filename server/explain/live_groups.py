@@ -31,7 +31,7 @@ from .asking import (
     Asking,
     Unavailable,
     batches_of,
-    coordinator_of,
+    coordinator_if_any,
     end_of,
     ends_of,
     fetch,
@@ -83,8 +83,8 @@ class Described:
 def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[GroupFacts]:
     """The known facts about a group. Shape: without `stored`, logs are not searched, which may take long."""
     try:
-        broker = yield from coordinator_of(GROUP, group)
-        found = yield from described(group, broker)
+        broker = yield from coordinator_if_any(GROUP, group)
+        found = None if broker is None else (yield from described(group, broker))
     except NotServed as error:
         return GroupFacts(group, now_ms, "NOT_SERVED", str(error))
     except Unavailable as error:

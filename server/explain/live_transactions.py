@@ -15,7 +15,7 @@ from .asking import (
     Ask,
     Asking,
     Unavailable,
-    coordinator_of,
+    coordinator_if_any,
     end_of,
     metadata_of,
     placed_of,
@@ -111,7 +111,9 @@ def listed_transactions(
 def transaction_facts(transactional_id: str, now_ms: int) -> Asking[TransactionFacts]:
     """The known facts about a transactional id."""
     try:
-        broker = yield from coordinator_of(TRANSACTION, transactional_id)
+        broker = yield from coordinator_if_any(TRANSACTION, transactional_id)
+        if broker is None:
+            return TransactionFacts(transactional_id, now_ms, "NO_TRANSACTIONAL_ID")
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         response = yield Ask(request, broker)
     except Unavailable as error:

@@ -74,7 +74,7 @@ def test_missing_permission_is_said_in_few_words(capsys: pytest.CaptureFixture[s
     assert refusals([SimpleNamespace(**refused, error_message=None), explained]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "kwire: orders: not authorized to access this topic",
-        "kwire: orders: Authorization failed.",
+        "kwire: orders: not authorized to access this topic",
     ]
 
 
