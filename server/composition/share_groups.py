@@ -88,6 +88,7 @@ def share_partitions(
             search,
         ),
         ShareSessionCache(config.get_int("group.share.max.share.sessions")),
+        config.get_int("kwire.share.records.max.bytes"),
     )
     replicas.on_leadership(shares.on_leadership)
     return shares

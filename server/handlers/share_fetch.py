@@ -216,6 +216,7 @@ def _params(ctx: RequestContext, request: ShareFetchRequest) -> ShareFetchParams
             request.batch_size,
             exact=ctx.version >= RENEWS_SINCE and request.share_acquire_mode == RECORD_LIMIT,
         ),
+        ctx.connection.account,
     )
 
 

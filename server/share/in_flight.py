@@ -101,16 +101,28 @@ class Run:
         return rest
 
 
+class Tally:
+    """The number of runs of all batches of a share partition."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+
 class InFlightBatch:
     """Offsets that were acquired together.
 
     Shape: `runs` covers `first` through `last` without gaps. `divided` says that states are kept per offset because an
-    operation affected only a part of the batch; this is what Apache Kafka reports to clients.
+    operation affected only a part of the batch; this is what Apache Kafka reports to clients. `tally` counts its runs
+    together with those of others.
     """
 
-    __slots__ = ("divided", "first", "last", "runs")
+    __slots__ = ("divided", "first", "last", "runs", "tally")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, tally: Tally) -> None:
+        self.tally = tally
+        tally.runs += 1
         self.first = run.first
         self.last = run.last
         self.runs = [run]
@@ -126,6 +138,11 @@ class InFlightBatch:
         """The index of the run that contains an offset of this batch."""
         return bisect_right(self.runs, offset, key=_FIRST) - 1
 
+    def is_divided_by(self, first: int, last: int) -> bool:
+        """Whether runs would have to be divided so that they begin at `first` and end at `last`."""
+        runs = self.runs
+        return runs[self.place_of(first)].first != first or runs[self.place_of(last)].last != last
+
     def cut(self, first: int, last: int) -> list[Run]:
         """Divide runs so that runs begin at `first` and end at `last`, and return the runs in between."""
         runs = self.runs
@@ -138,9 +155,11 @@ class InFlightBatch:
         if runs[begin].first < first:
             begin += 1
             runs.insert(begin, runs[begin - 1].split(first))
+            self.tally.runs += 1
         end = self.place_of(last)
         if runs[end].last > last:
             runs.insert(end + 1, runs[end].split(last + 1))
+            self.tally.runs += 1
         return runs[begin : end + 1]
 
     def merge(self, first: int, last: int) -> None:
@@ -157,6 +176,7 @@ class InFlightBatch:
             else:
                 kept.append(run)
         if len(kept) <= end - place:
+            self.tally.runs -= end - place + 1 - len(kept)
             runs[place : end + 1] = kept
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +12,7 @@ from kwire.messages.share_fetch import PartitionData
 
 from ..cause import cause
 from ..log.time_search import Found, TimeSearch
+from ..shares import NOBODY
 from .partition import AcquireLimits, SharePartition
 from .sessions import PartitionKey
 from .settings import ShareSettings
@@ -39,7 +40,7 @@ class SharePartitionKey(NamedTuple):
 class ShareFetchParams(NamedTuple):
     """The parameters of a ShareFetch, which apply to all its partitions.
 
-    Unit: bytes and milliseconds.
+    Shape: `account` is the client that memory is counted for. Unit: bytes and milliseconds.
     """
 
     member_id: str
@@ -47,6 +48,7 @@ class ShareFetchParams(NamedTuple):
     min_bytes: int
     max_bytes: int
     limits: AcquireLimits
+    account: Hashable = NOBODY
 
 
 #: The answer to a fetch: a row for each partition that has records or an error.
@@ -60,7 +62,9 @@ class Led:
     """
 
     __slots__ = (
+        "account",
         "gone",
+        "held_bytes",
         "key",
         "leader_epoch",
         "machine",
@@ -72,8 +76,13 @@ class Led:
         "watch",
     )
 
-    def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
+    def __init__(
+        self, key: SharePartitionKey, partition: Partition, account: Hashable = NOBODY
+    ) -> None:
         self.key = key
+        #: The client that fetched it first, and the memory that is counted for it.
+        self.account = account
+        self.held_bytes = 0
         self.partition = partition
         self.leader_epoch = partition.state.leader_epoch
         self.machine: SharePartition | None = None

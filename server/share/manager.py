@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode, RecordError
@@ -22,6 +22,7 @@ from ..cause import Own
 from ..coordinator.share.rows import StateOutcome, WriteState
 from ..net.log_limit import LineLimiter
 from ..replication.read_result import LaterRead, ReadResult, refused
+from ..shares import SMALL, Shares
 from ..turns import Steps, exhaust
 from .fetched import fetched
 from .in_flight import StateWrite
@@ -37,7 +38,7 @@ from .led import (
     error_row,
 )
 from .loading import Loaded, Loading
-from .partition import RELEASE, Acknowledged, Refusal, SharePartition
+from .partition import BATCH_BYTES, RELEASE, RUN_BYTES, Acknowledged, Refusal, SharePartition
 from .sessions import PartitionKey, SessionKey, ShareSessionCache
 from .settings import ShareSettings
 from .state_errors import FENCING, told
@@ -52,8 +53,10 @@ logger = logging.getLogger(__name__)
 LOCK_TICK_MS = 20
 #: A write of more runs than this completes in steps.
 MANY_RUNS = 256
-#: The maximum number of share partitions in memory, at about a kilobyte each.
-MAX_LED = 100_000
+#: The memory of a share partition without records in flight. Unit: bytes.
+LED_BYTES = 1000
+#: The maximum memory of all share partitions with their records in flight.
+MAX_BYTES = 96 * 1024 * 1024
 
 #: The owners of what must be done when members leave, and when locks expire.
 SESSIONS = Own("share sessions")
@@ -71,8 +74,13 @@ T = TypeVar("T")
 class SharePartitionManager:
     """All share partitions of this broker, and the sessions of the members that fetch them."""
 
-    def __init__(self, rooms: ShareRooms, sessions: ShareSessionCache) -> None:
+    def __init__(
+        self, rooms: ShareRooms, sessions: ShareSessionCache, max_bytes: int = MAX_BYTES
+    ) -> None:
         self.sessions = sessions
+        self.max_bytes = max_bytes
+        #: The memory of share partitions, by the client that fetched each one first.
+        self.memory = Shares()
         self.led: dict[SharePartitionKey, Led] = {}
         self._rooms = rooms
         self._groups: dict[str, dict[SharePartitionKey, None]] = {}
@@ -102,7 +110,7 @@ class SharePartitionManager:
             return {}
         for row_key, topic in asked:
             yield
-            found = self._find(SharePartitionKey(group_id, *row_key), topic)
+            found = self._find(SharePartitionKey(group_id, *row_key), topic, params.account)
             if isinstance(found, Led):
                 waiting.held.append(found)
             else:
@@ -117,7 +125,7 @@ class SharePartitionManager:
         yield from self._wait(waiting)
         return waiting
 
-    def _find(self, key: SharePartitionKey, topic: str) -> Led | ErrorCode:
+    def _find(self, key: SharePartitionKey, topic: str, account: Hashable) -> Led | ErrorCode:
         """The share partition, which may still have to be loaded, or the reason why it is not here."""
         led = self.led.get(key)
         if led is not None:
@@ -128,24 +136,56 @@ class SharePartitionManager:
             return replicas.why_missing(self._rooms.metadata(), topic, key.partition)
         if not partition.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if len(self.led) >= MAX_LED:
-            self._lines.log(
-                logging.WARNING,
-                MAX_LED,
-                "%s is not fetched by share group %.200s: too many are",
-                topic,
-                key.group_id,
-            )
+        if self._refuses(account, LED_BYTES, key):
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        led = self.led[key] = Led(key, partition)
+        led = self.led[key] = Led(key, partition, account)
+        self._count(led)
         self._groups.setdefault(key.group_id, {})[key] = None
         self._of_partition.setdefault(partition, {})[key] = None
         self._loading.add(led)
         return led
 
+    def _refuses(self, account: Hashable, size: int, key: SharePartitionKey) -> bool:
+        """Whether there is no memory for a share partition with its stored state."""
+        if not self.memory.refuses(account, size, self.max_bytes, SMALL):
+            return False
+        self._lines.log(
+            logging.WARNING,
+            account,
+            "partition %d of a topic is not fetched by share group %.200s: %s has its share of"
+            " kwire.share.records.max.bytes=%d",
+            key.partition,
+            key.group_id,
+            account,
+            self.max_bytes,
+        )
+        return True
+
+    def _count(self, led: Led) -> None:
+        """Count what a share partition holds now."""
+        size = 0 if led.gone else LED_BYTES
+        if size and led.machine is not None:
+            size += led.machine.held_bytes
+        self.memory.hold(led.account, size - led.held_bytes)
+        led.held_bytes = size
+
+    def _limited(self, led: Led, settings: ShareSettings) -> ShareSettings:
+        """The settings for a fetch: records are not acquired for the first time while there is no memory for more.
+
+        Shape: a fetch then waits as it does when group.share.partition.max.record.locks records are in flight.
+        """
+        if self.memory.refuses(led.account, BATCH_BYTES, self.max_bytes):
+            return settings._replace(max_record_locks=0)
+        return settings
+
     def _loaded(self, led: Led, loaded: Loaded) -> None:
+        if isinstance(loaded, SharePartition) and self._refuses(
+            led.account, loaded.held_bytes, led.key
+        ):
+            loaded = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(loaded, SharePartition):
             led.machine = loaded
+            self._count(led)
             self.serve(led)
             return
         for each in led.waiting:
@@ -162,7 +202,11 @@ class SharePartitionManager:
         for led in waiting.held:
             yield
             machine = led.machine
-            if machine is not None and not led.gone and machine.can_acquire(settings):
+            if (
+                machine is not None
+                and not led.gone
+                and machine.can_acquire(self._limited(led, settings))
+            ):
                 fetchable.append((led, machine, machine.next_fetch_offset()))
         if not fetchable:
             return {} if at_last else None
@@ -220,7 +264,7 @@ class SharePartitionManager:
         acquired: int,
     ) -> tuple[PartitionData, int]:
         """Acquire records from one partition, in addition to those that the fetch has acquired already."""
-        params, settings = waiting.params, waiting.settings
+        params, settings = waiting.params, self._limited(led, waiting.settings)
         number = led.key.partition
         if led.gone or offset != machine.next_fetch_offset():
             result.close()  # other fetches have run in the meantime
@@ -297,7 +341,7 @@ class SharePartitionManager:
         machine = led.machine
         if machine is None or led.gone:
             return False
-        settings = self.settings_of(led.key.group_id)
+        settings = self._limited(led, self.settings_of(led.key.group_id))
         return machine.can_acquire(settings) and machine.next_fetch_offset() < _readable_end(
             led.partition, settings
         )
@@ -365,7 +409,7 @@ class SharePartitionManager:
         machine = led.machine
         if machine is None or led.gone or not led.waiting or led.watch is not None:
             return
-        settings = self.settings_of(led.key.group_id)
+        settings = self._limited(led, self.settings_of(led.key.group_id))
         if machine.can_acquire(settings):
             offset = machine.next_fetch_offset()
             if offset < _readable_end(led.partition, settings):
@@ -408,7 +452,7 @@ class SharePartitionManager:
             machine = led.machine
             if machine is None or led.gone:
                 return
-            settings = waiting.settings
+            settings = self._limited(led, waiting.settings)
             if not machine.can_acquire(settings) or (
                 waiting.params.min_bytes > 0
                 and machine.next_fetch_offset() >= _readable_end(led.partition, settings)
@@ -434,6 +478,8 @@ class SharePartitionManager:
         if led is None or led.machine is None:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_PARTITION)
         settings, now_ms = self.settings_of(group_id), self._rooms.clock.monotonic_ms()
+        if self.memory.refuses(led.account, RUN_BYTES, self.max_bytes, SMALL):
+            settings = settings._replace(max_runs=0)  # batches are acknowledged as a whole only
         try:
             write = yield from led.machine.acknowledge(member_id, batches, settings, now_ms)
         except GeneratorExit:  # the member has left; its changes are undone
@@ -577,7 +623,8 @@ class SharePartitionManager:
     # -- locks -------------------------------------------------------------------------------------
 
     def _watch_locks(self, led: Led) -> None:
-        """Make sure that locks expire in time."""
+        """Make sure that locks expire in time, and count the memory; called after each change."""
+        self._count(led)
         machine = led.machine
         if machine is None or led.gone or machine.lock_end_ms is None:
             return
@@ -623,6 +670,7 @@ class SharePartitionManager:
             return
         led.gone = True
         del self.led[led.key]
+        self._count(led)
         _remove(self._groups, led.key.group_id, led.key)
         _remove(self._of_partition, led.partition, led.key)
         if led.timer is not None:

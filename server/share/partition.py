@@ -30,6 +30,7 @@ from .in_flight import (
     InFlightBatch,
     Run,
     StateWrite,
+    Tally,
 )
 from .settings import ShareSettings
 
@@ -40,6 +41,10 @@ STATE_OF = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARC
 #: The number of runs after which a batch is no longer divided; each run takes about 150 bytes. Only the last batch of a
 #: share partition can have more records than may be locked, because it was acquired whole.
 MAX_RUNS = 5_000
+
+#: The memory of a batch that is not divided, and of each further run. Unit: bytes.
+BATCH_BYTES = 305
+RUN_BYTES = 175
 
 #: The number of runs that one step processes.
 STEP = 256
@@ -118,6 +123,7 @@ class SharePartition:
         self.delivery_complete_count = 0
         self.lock_end_ms: int | None = None
         self._batches: list[InFlightBatch] = []
+        self._tally = Tally()
         #: No records below this offset are available; None if none are available at all.
         self._available_from: int | None = None
         # Acquired states are not stored. Records that the previous leader had in flight are therefore gaps, which are
@@ -138,7 +144,9 @@ class SharePartition:
             if state == ACQUIRED:  # no member could release it later
                 state = AVAILABLE
             expected = last + 1
-            self._batches.append(InFlightBatch(Run(first, last, state, delivery_count)))
+            self._batches.append(
+                InFlightBatch(Run(first, last, state, delivery_count), self._tally)
+            )
             if state in FINAL:
                 self.delivery_complete_count += last - first + 1
         if self._batches:
@@ -154,6 +162,12 @@ class SharePartition:
     def batches(self) -> Sequence[InFlightBatch]:
         """The batches in flight, in order."""
         return self._batches
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of the batches in flight, estimated."""
+        batches = len(self._batches)
+        return BATCH_BYTES * batches + RUN_BYTES * (self._tally.runs - batches)
 
     @property
     def in_flight(self) -> int:
@@ -330,7 +344,7 @@ class SharePartition:
         acquired_last = last
         for number, begin in enumerate(parts):
             end = parts[number + 1] - 1 if number + 1 < len(parts) else last
-            batch = InFlightBatch(Run(begin, end, AVAILABLE, 0))
+            batch = InFlightBatch(Run(begin, end, AVAILABLE, 0), self._tally)
             self._batches.insert(place + number, batch)
             if limits.exact and len(batch) > most:
                 acquired_last = begin + most - 1
@@ -429,7 +443,8 @@ class SharePartition:
             lowest, highest = max(batch.first, first, self.start_offset), min(batch.last, last)
             for begin, end, kind in _same_types(types, first, lowest, highest):
                 yield
-                if len(batch.runs) > MAX_RUNS:
+                most = min(MAX_RUNS, lock.settings.max_runs)
+                if len(batch.runs) > most and batch.is_divided_by(begin, end):
                     return Refusal(ErrorCode.INVALID_RECORD_STATE, TOO_MANY_PARTS)
                 refused = self._change_part(write, lock, batch, begin, end, kind)
                 if refused is not None:
@@ -633,6 +648,7 @@ class SharePartition:
             self.delivery_complete_count = 0
             self._available_from = self.lock_end_ms = None
             batches.clear()
+            self._tally.runs = 0
             return True
         start = last_done + 1
         if done > 0 and batches[done - 1].last == last_done:
@@ -641,6 +657,7 @@ class SharePartition:
                 start = min(self._gap_offset, start)
         if start > self.start_offset:
             self._set_start(start)
+        self._tally.runs -= sum(len(batch.runs) for batch in batches[:done])
         del batches[:done]
         return True
 

@@ -18,7 +18,7 @@ _BY_DURATION = "by_duration:"
 class ShareSettings(NamedTuple):
     """The settings of one group.
 
-    Shape: `max_record_locks` is per partition. `offset_reset` says where a group without a start offset begins:
+    Shape: `max_record_locks` is per partition; `max_runs` limits in how many parts a batch may be acknowledged. `offset_reset` says where a group without a start offset begins:
     "latest", "earliest", or a number of milliseconds before now.
     """
 
@@ -28,6 +28,7 @@ class ShareSettings(NamedTuple):
     renews: bool = True
     read_committed: bool = False
     offset_reset: str | int = "latest"
+    max_runs: int = 1 << 30
 
     @property
     def throttled_from(self) -> int:

@@ -18,8 +18,16 @@ from server.handlers.context import ConnectionInfo
 from server.handlers.share_fetch import share_fetch
 from server.log.file_layer import FileSlice
 from server.replication.partition import Partition
-from server.share.manager import SharePartitionManager
-from server.share.partition import ACCEPT, REJECT, RELEASE, RENEW, Acknowledged, SharePartition
+from server.share.manager import LED_BYTES, SharePartitionManager
+from server.share.partition import (
+    ACCEPT,
+    BATCH_BYTES,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Acknowledged,
+    SharePartition,
+)
 from server.turns import exhaust
 from tests.support.replicas import Replicas, finish, topic_id, turns, values
 from tests.support.transactions import abort, commit, transactional
@@ -773,12 +781,68 @@ async def test_share_partitions_are_loaded_some_at_a_time(
 
 
 @on_loop
-async def test_share_partitions_are_limited(
-    shares: Shares, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("server.share.manager.MAX_LED", 1)
+async def test_share_partitions_are_limited(shares: Shares) -> None:
+    shares.manager.max_bytes = 2 * LED_BYTES
     shares.consumed("a", "b")
     produce(shares, "a", 1)
     answer = await shares.member().fetch("a", "b")
     assert errors(answer) == {"b": ErrorCode.UNKNOWN_SERVER_ERROR}
     assert len(shares.manager.led) == 1
+
+
+def logged_in(name: str) -> ConnectionInfo:
+    return ConnectionInfo(f"connection of {name}", principal=f"User:{name}")
+
+
+async def fill(shares: Shares, groups: int) -> int:
+    """Let mallory acquire as many single records as she can; the number."""
+    shares.manager.sessions.max_sessions = 100
+    shares.consumed("a")
+    produce(shares, "a", 100)
+    count = 0
+    for number in range(groups):
+        shares.consumed("a", group=f"m{number}")
+        member = shares.member(group=f"m{number}", connection=logged_in("mallory"))
+        for _ in range(2):
+            answer = await member.fetch("a", batch_size=1)
+            await turns()
+            assert not any(errors(answer).values())
+            count += sum(len(each) for each in acquired(answer).values())
+    return count
+
+
+@on_loop
+async def test_records_in_flight_of_one_client_leave_room_for_others(shares: Shares) -> None:
+    shares.manager.max_bytes = 400_000
+    count = await fill(shares, 20)
+    assert 700 < count < 1_100  # of 2,000
+    memory = shares.manager.memory
+    assert memory.used == sum(each.held_bytes for each in shares.manager.led.values()) <= 350_000
+    honest = shares.member(connection=logged_in("alice"))
+    assert len(acquired(await honest.loaded("a", batch_size=1))["a"]) == 100
+    # What is acknowledged makes room, and what is held can be acknowledged.
+    used = memory.used
+    await honest.fetch(acks={"a": [(0, 99, ACCEPT)]})
+    assert memory.used <= used - 100 * BATCH_BYTES
+
+
+@on_loop
+async def test_batches_are_not_divided_without_memory_for_their_parts(shares: Shares) -> None:
+    shares.consumed("a")
+    shares.room.produce("a", *[b"v"] * 10)
+    member = shares.member(connection=logged_in("mallory"))
+    assert acquired(await member.loaded("a")) == {"a": [(0, 9, 1)]}
+    shares.manager.max_bytes = shares.manager.memory.used
+    parts = await member.acknowledge({"a": [(0, 9, [ACCEPT, RELEASE] * 5)]})
+    assert errors(parts) == {"a": ErrorCode.INVALID_RECORD_STATE}
+    whole = await member.acknowledge({"a": [(0, 9, ACCEPT)]})
+    assert errors(whole) == {"a": 0}
+    assert shares.manager.memory.used == LED_BYTES
+
+
+@on_loop
+async def test_memory_is_released_with_the_share_partitions(shares: Shares) -> None:
+    await fill(shares, 3)
+    for led in list(shares.manager.led.values()):
+        shares.manager._drop(led)
+    assert shares.manager.memory.used == 0

@@ -9,6 +9,8 @@ from server.coordinator.share.rows import StateBatch
 from server.share.fetched import Fetched, FetchedBatch
 from server.share.in_flight import Run, StateWrite
 from server.share.partition import (
+    BATCH_BYTES,
+    RUN_BYTES,
     Acknowledged,
     AcquireLimits,
     Refusal,
@@ -140,6 +142,8 @@ class Window:
             assert expected == batch.last + 1
             before = batch.last
         assert machine.delivery_complete_count == done
+        batches, runs = len(machine.batches), sum(len(each.runs) for each in machine.batches)
+        assert machine.held_bytes == BATCH_BYTES * batches + RUN_BYTES * (runs - batches)
         if machine.batches:
             assert machine.end_offset >= before
 
