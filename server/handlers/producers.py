@@ -79,6 +79,7 @@ def init_producer_id(
         request.transaction_timeout_ms,
         request.producer_id,
         request.producer_epoch,
+        ctx.connection.account,
     )
     answer = ctx.services.transaction_coordinator.init_producer_id(asked)
     if isinstance(answer, Initialized):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..quotas.connections import ConnectionRates
+from ..shares import LARGE
 
 if TYPE_CHECKING:
     from ..config import BrokerConfig
@@ -68,7 +69,8 @@ class NetLimits:
 class ConnectionQuotas:
     """Counts the connections of a broker by address. Source: kafka.network.ConnectionQuotas.
 
-    Shape: `most` limits their number in addition to `max.connections`, unless it is None. `rates` limits the rate of
+    Shape: `most` limits their number in addition to `max.connections`, unless it is None; of these, an address may have a
+    share (server/shares.py), so that one cannot keep others out. `rates` limits the rate of
     new connections.
     """
 
@@ -102,6 +104,9 @@ class ConnectionQuotas:
         )
         if self._by_host[host] >= limit:
             return f"{host} has {limit} connections (max.connections.per.ip)"
+        own = self._by_host[host]
+        if self._most is not None and own and own + 1 > LARGE * (self._most - self.count - 1):
+            return f"{host} has {own} connections, its share of the process's limit of open files"
         self._by_host[host] += 1
         self.count += 1
         return None

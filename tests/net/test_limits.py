@@ -35,3 +35,13 @@ def test_broker_is_full_when_the_descriptors_are_taken() -> None:
     assert "open files" in quotas.reason
     quotas.limits = NetLimits(max_connections=2)
     assert quotas.reason == "max.connections"
+
+
+def test_one_address_cannot_take_all_descriptors() -> None:
+    quotas = ConnectionQuotas(NetLimits(), most=100)
+    while (refused := quotas.enter("greedy")) is None:
+        pass
+    assert quotas.count == 75
+    assert "open files" in refused
+    assert [quotas.enter(f"host-{number}") for number in range(25)] == [None] * 25
+    assert quotas.full

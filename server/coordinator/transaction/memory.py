@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
+
+from ...shares import LARGE, SMALL, Shares
 
 if TYPE_CHECKING:
     from .config import TransactionConfig
@@ -19,32 +22,43 @@ TRANSACTION_BYTES = 1000
 #: A partition of a transaction.
 PARTITION_BYTES = 400
 
+#: A request that needs no more is small.
+SMALL_BYTES = 4096
+
 
 class TransactionMemory:
     """The account of all transactional ids of a broker. Unit: bytes, estimated.
 
-    Stored ids are always loaded from the log; the limit applies to new ids and to additional partitions.
+    Stored ids are always loaded from the log; the limit applies to new ids and to additional partitions. An id belongs to
+    the client that uses it first after it was made or loaded; server/shares.py says how much each client may hold.
     """
 
-    __slots__ = ("_full", "used")
+    __slots__ = ("_full", "shares")
 
     def __init__(self) -> None:
-        self.used = 0
+        self.shares = Shares()
         self._full = False
 
-    def refuses(self, config: TransactionConfig, more: int) -> ErrorCode:
-        """The error if this many more bytes exceed the limit: COORDINATOR_LOAD_IN_PROGRESS, upon which clients try
+    @property
+    def used(self) -> int:
+        """The memory of all ids."""
+        return self.shares.used
+
+    def refuses(self, config: TransactionConfig, client: Hashable, more: int) -> ErrorCode:
+        """The error if a client may not have this many more bytes: COORDINATOR_LOAD_IN_PROGRESS, upon which clients try
         again.
         """
-        if self.used + more <= config.state_max_bytes:
+        times = SMALL if more <= SMALL_BYTES else LARGE
+        if more <= 0 or not self.shares.refuses(client, more, config.state_max_bytes, times):
             self._full = False
             return ErrorCode.NONE
         if not self._full:
             self._full = True
             logger.warning(
-                "transactional ids have reached kwire.transaction.state.max.bytes=%d: new ones are"
-                " refused, and clients try again",
+                "transactional ids have reached kwire.transaction.state.max.bytes=%d, or one client's share of it: new"
+                " ones of %s are refused, and clients try again",
                 config.state_max_bytes,
+                client,
             )
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

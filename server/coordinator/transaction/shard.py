@@ -13,7 +13,7 @@ Source: TransactionCoordinator.scala, TransactionStateManager.scala.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -21,6 +21,7 @@ from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 from ...cause import cause, client_of
 from ...metadata.topic_partition import TopicPartition
+from ...shares import NOBODY
 from ..result import Result, Timer
 from .config import TransactionConfig
 from .markers import Markers, Outcomes
@@ -113,12 +114,15 @@ class TransactionShard:
         out: Result[Initialized | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
         stored = None if transaction is None else transaction.stored
+        if transaction is not None and transaction.account is NOBODY:
+            self.memory.shares.move(NOBODY, asked.account, transaction.held_bytes)
+            transaction.account = asked.account
         answer: Initialized | NeedsProducerId | None = None
         if transaction is not None and transaction.pending is not None:
             answer = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif transaction is None or stored is None:
             more = 0 if transaction is not None else state_bytes(asked.transactional_id, None)
-            full = self.memory.refuses(self.config, more)
+            full = self.memory.refuses(self.config, asked.account, more)
             if full is not ErrorCode.NONE:
                 answer = Initialized(full)
             elif new_producer_id is None:
@@ -155,7 +159,7 @@ class TransactionShard:
         name = asked.transactional_id
         transaction = self.transactions.get(name)
         if transaction is None:
-            transaction = self.create(name)
+            transaction = self.create(name, asked.account)
         transaction.client = client_of(cause())
         stored = transaction.stored
         last_epoch = NO_PRODUCER_EPOCH
@@ -216,7 +220,7 @@ class TransactionShard:
         elif stored.state is TransactionState.ONGOING and tps <= stored.partitions:
             out.reply(token, ErrorCode.NONE)
         elif full := self.memory.refuses(
-            self.config, PARTITION_BYTES * len(tps - stored.partitions)
+            self.config, transaction.account, PARTITION_BYTES * len(tps - stored.partitions)
         ):
             out.reply(token, full)
         else:
@@ -575,23 +579,23 @@ class TransactionShard:
                 self.transactions[name].pending = None
         return out
 
-    def create(self, name: str) -> Transaction:
+    def create(self, name: str, account: Hashable = NOBODY) -> Transaction:
         """Create the entry of a transactional id."""
-        transaction = self.transactions[name] = Transaction(name)
+        transaction = self.transactions[name] = Transaction(name, account)
         self.count(transaction)
         return transaction
 
     def count(self, transaction: Transaction) -> None:
         """Update the memory that is counted for a transactional id."""
         now = state_bytes(transaction.transactional_id, transaction.stored)
-        self.memory.used += now - transaction.held_bytes
+        self.memory.shares.hold(transaction.account, now - transaction.held_bytes)
         transaction.held_bytes = now
 
     def forget(self, name: str) -> None:
         """Remove a transactional id from memory."""
         transaction = self.transactions.pop(name, None)
         if transaction is not None:
-            self.memory.used -= transaction.held_bytes
+            self.memory.shares.hold(transaction.account, -transaction.held_bytes)
 
     def settle(self, name: str) -> Transaction:
         """Return a transaction whose write has succeeded or failed."""

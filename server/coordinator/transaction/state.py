@@ -14,12 +14,14 @@ Source: TransactionMetadata, TransactionState; those of 3.9 for version 0, of 4.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from enum import IntEnum
 from typing import NamedTuple
 
 from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
+from ...shares import NOBODY
 from ..transition import IllegalTransition
 
 MAX_EPOCH = 0x7FFF
@@ -118,11 +120,13 @@ class Transaction:
     Shape: `stored` is None until the first record is committed. `pending` is the target state of a write in flight;
     until the write ends, nothing else may change. `unmarked` are the partitions without their marker, in a prepared
     state, and `sent` those of them whose marker has been sent without an outcome yet. `client` is the address of the
-    client that last used it, as `client_of` gives it. `last_producer_epoch` is the producer's epoch before the last change, which identifies a retry of
-    InitProducerId; the log does not store it. `held_bytes` is the memory that the shard counts for it.
+    client that last used it, as `client_of` gives it. `last_producer_epoch` is the producer's epoch before the last
+    change, which identifies a retry of InitProducerId; the log does not store it. `held_bytes` is the memory that the
+    shard counts for it, and `account` the client that it is counted for.
     """
 
     __slots__ = (
+        "account",
         "client",
         "due_ms",
         "held_bytes",
@@ -134,8 +138,9 @@ class Transaction:
         "unmarked",
     )
 
-    def __init__(self, transactional_id: str) -> None:
+    def __init__(self, transactional_id: str, account: Hashable = NOBODY) -> None:
         self.transactional_id = transactional_id
+        self.account = account
         self.stored: TransactionMetadata | None = None
         self.pending: TransactionState | None = None
         self.held_bytes = 0

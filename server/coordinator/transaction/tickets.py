@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
+from ...shares import NOBODY
 from .state import BUMPS_EPOCHS
 
 
 class Producer(NamedTuple):
-    """The parameters of InitProducerId; id and epoch are -1 unless the producer already has them."""
+    """The parameters of InitProducerId; id and epoch are -1 unless the producer already has them.
+
+    Shape: `account` is the client that memory is counted for.
+    """
 
     transactional_id: str
     timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+    account: Hashable = NOBODY
 
 
 class End(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -46,6 +46,8 @@ class Machine:
         self.deliver = True
         #: Of the producers; a broker of an older one has no such clients.
         self.client_version = self.config.transaction_version
+        #: The client that sends the requests.
+        self.account: Hashable = "127.0.0.1"
         self.last_token = 0
         self.last_producer_id = 999
         self.answers: dict[int, Any] = {}
@@ -145,7 +147,7 @@ class Machine:
         """InitProducerId as the coordinator does it, with a new id if one is needed."""
         self.last_token += 1
         token = self.last_token
-        asked = Producer(name, timeout_ms, *producer)
+        asked = Producer(name, timeout_ms, *producer, self.account)
         self.apply(self.shard.init_producer_id(asked, None, token, self.now))
         if isinstance(self.answers.get(token), NeedsProducerId):
             del self.answers[token]

@@ -48,3 +48,22 @@ def test_ids_in_the_log_are_loaded_and_expire_whatever_they_need() -> None:
     assert len(made.shard.transactions) == 500
     made.advance(made.config.transactional_id_expiration_ms + 7_200_000)
     assert (len(made.shard.transactions), made.shard.memory.used) == (0, 0)
+
+
+def test_ids_of_one_client_leave_room_for_others_also_after_a_restart() -> None:
+    made = Machine(state_max_bytes=MIB)
+    made.account = "User:mallory"
+    for number in range(1_000):
+        made.init(f"m{number}")
+    assert made.error(made.init("more")) is FULL
+    assert made.shard.memory.used < MIB * 7 // 8
+    made.restart()
+    made.account = "User:alice"
+    assert made.error(made.init("honest")) is ErrorCode.NONE
+    producer = made.producer("m0")
+    assert made.shard.transactions["m0"].account == "User:alice"
+    made.account = "User:mallory"
+    made.init("m0")
+    assert made.shard.transactions["m0"].account == "User:alice"
+    topics = (TopicPartition("t", n) for n in range(20))
+    assert made.error(made.add(producer, *topics, name="m0")) is not FULL

@@ -22,6 +22,10 @@ from ..modern.members import NO_PARTITIONS, Partitions
 from .member import ShareGroupMember
 from .records import NamedPartitions, StatePartitions
 
+#: A partition that has a state. Its share coordinator counts the state itself (kwire.group.offsets.max.bytes), but does not
+#: know the client; with this number here, the groups of one client have fewer states than that limit allows.
+STATE_BYTES = 128
+
 
 class ShareGroupState(Enum):
     """The state of a share group; the value is Kafka's name on the wire.
@@ -197,7 +201,7 @@ def _states_bytes(states: StatePartitions | None) -> int:
 def topics_bytes(topics: Mapping[bytes, NamedPartitions]) -> int:
     """The memory of partitions that have a state."""
     return sum(
-        NAME_BYTES + getsizeof(name) + ShareGroup.PARTITION_BYTES * len(partitions)
+        NAME_BYTES + getsizeof(name) + STATE_BYTES * len(partitions)
         for name, partitions in topics.values()
     )
 
