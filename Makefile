@@ -133,6 +133,7 @@ attack: $(READY)
 	@.ci/stage attack $(BIN)/python -m bench.attack $(ARGS)
 	@.ci/stage sweep $(BIN)/python -m bench.attack.sweep --newest --sizes 1 4
 	@.ci/stage floods $(BIN)/python -m bench.attack.floods
+	@.ci/stage fills $(BIN)/python -m bench.attack.fills --seconds 30
 
 docs: $(READY)
 	$(BIN)/python -m docs.generate $(ARGS)

@@ -499,7 +499,9 @@ SHARE_FLOODS = (
     consumer_members,
 )
 
-ROWS: dict[str, tuple[str, Flood]] = {
+Rows = dict[str, tuple[str, Flood]]
+
+ROWS: Rows = {
     "slow-handshakes": ("1,000 connections that send a byte of a TLS handshake each second", slow_handshakes),
     "half-handshakes": ("1,000 TLS handshakes that stop after the ClientHello", half_handshakes),
     "handshake-flood": ("TLS handshakes as fast as they go, from a recorded ClientHello", handshake_flood),
@@ -537,9 +539,15 @@ SHARING = frozenset(
 WARM_UP_S = {"kwire": 3.0, "Apache Kafka": 20.0}
 
 
-def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
-    """Run one row on a newly started broker."""
-    text, flood = ROWS[name]
+def measure(
+    name: str,
+    seconds: float,
+    broker: Secured,
+    rows: Rows,
+    ask: Callable[[Secured], dict[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Run one row on a newly started broker. Shape: `ask` asks for more as an honest client, shortly before the end."""
+    text, flood = rows[name]
     broker.prepare()
     shares = name in SHARING
     if shares:
@@ -556,7 +564,11 @@ def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
     timer = threading.Timer(seconds, ended.set)
     began = time.monotonic()
     timer.start()
+    asked: dict[str, str] = {}
+    asking = threading.Timer(seconds * 0.8, lambda: asked.update(ask(broker)) if ask else None)
+    asking.start()
     tried = flood(broker, ended)
+    asking.join()
     until = min(time.monotonic(), began + seconds)  # some attacks wait for remaining work
     cpu = cpu_seconds(broker.pid) - cpu
     try:
@@ -572,7 +584,7 @@ def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
         "request": times(said["times"], "request", began, until),
         "login": times(said["times"], "login", began, until),
         "share": times(said["times"], "share", began, until),
-        "errors": said["errors"], "alive": is_alive(broker), "cpu_s": round(cpu, 1),
+        "errors": said["errors"], "asked": asked, "alive": is_alive(broker), "cpu_s": round(cpu, 1),
         "tracebacks": log.count("Traceback"), "log_kb": round((len(log) - logged) / 1000),
         "before_mb": round(before / MEGABYTE), "peak_mb": round(peak / MEGABYTE),
         "load": round(os.getloadavg()[0], 1),
@@ -604,7 +616,8 @@ def times(all_times: list[list[Any]], what: str, began: float, until: float) -> 
             "p99": round(found[len(found) * 99 // 100], 1), "worst": round(found[-1], 1)}  # fmt: skip
 
 
-def main() -> None:
+def main(rows: Rows = ROWS, ask: Callable[[Secured], dict[str, str]] | None = None) -> None:
+    """Measure the rows that the command line names."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -613,12 +626,12 @@ def main() -> None:
     options.add_argument("--kafka", action="store_true", help="attack Apache Kafka 3.9.2 instead")
     chosen = options.parse_args()
     make = SecuredKafka if chosen.kafka else SecuredKwire
-    for name in chosen.rows or ROWS:
+    for name in chosen.rows or rows:
         if chosen.kafka and (name == "slow-http" or name in SHARING):
             continue
         with tempfile.TemporaryDirectory() as scratch, make(Path(scratch) / "broker") as broker:
             assert isinstance(broker, Secured)
-            print(json.dumps(measure(name, chosen.seconds, broker)), flush=True)
+            print(json.dumps(measure(name, chosen.seconds, broker, rows, ask)), flush=True)
 
 
 if __name__ == "__main__":

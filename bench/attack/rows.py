@@ -406,6 +406,25 @@ def new_topics_by_metadata(scene: Scene) -> str:
     return scene.ask(ApiKey.METADATA, 7, body)
 
 
+def metadata_variants(scene: Scene) -> str:
+    """All topics in each version, with each combination of options, at the same time."""
+    wires = []
+    for version in range(14):
+        for options in range(4 if 8 <= version <= 10 else 2 if version > 10 else 1):
+            values: dict[str, Any] = {"topics": [] if version == 0 else None}
+            if 8 <= version <= 10:
+                values["include_cluster_authorized_operations"] = bool(options & 2)
+            if version >= 8:
+                values["include_topic_authorized_operations"] = bool(options & 1)
+            wires.append(scene.wire())
+            wires[-1].send(ApiKey.METADATA, version, body_of(ApiKey.METADATA, version, **values))
+    size = 0
+    for wire in wires:
+        size += wire.answer_size()
+        wire.close()
+    return f"{len(wires)} answers of {size / 1e6:.0f} MB"
+
+
 def create_with_long_configs(scene: Scene) -> str:
     value = ",".join(f"{number}:0" for number in range(4000))
     rows = [
@@ -615,6 +634,12 @@ ROWS: tuple[Row, ...] = (
         "Metadata of 20,000 new names, created automatically",
         "plain",
         new_topics_by_metadata,
+    ),
+    Row(
+        "metadata-variants",
+        "Metadata of all topics in each version, with all options, at the same time",
+        "topics",
+        metadata_variants,
     ),
     Row(
         "create-topics",
