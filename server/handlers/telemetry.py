@@ -76,7 +76,9 @@ def push_telemetry(
     )
     if isinstance(found, ErrorCode):
         return PushTelemetryResponse(error_code=found)
-    error = yield from telemetry.take(found, request.compression_type, payload, now_ms)
+    error = yield from telemetry.take(
+        found, request.compression_type, payload, now_ms, terminating=request.terminating
+    )
     return PushTelemetryResponse(error_code=error)
 
 

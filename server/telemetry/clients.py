@@ -97,15 +97,12 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether a push is not too early; counts it if so. The first one after a subscription is not, since clients
-        spread it at random.
+        """Whether a push is not too early. The first one after a subscription is not, since clients spread it at
+        random.
         """
         got, pushed = self.last_get_ms, self.last_push_ms
         asked_since = got is not None and (pushed is None or got > pushed)
-        if not asked_since and pushed is not None and now_ms - pushed < self.interval_ms:
-            return False
-        self.last_push_ms = now_ms
-        return True
+        return asked_since or pushed is None or now_ms - pushed >= self.interval_ms
 
 
 class TelemetryClients:
@@ -176,14 +173,18 @@ class TelemetryClients:
         size: int,
         account: Hashable = NOBODY,
     ) -> ClientInstance | ErrorCode:
-        """The instance of an acceptable push, or an error: those of KIP-714, in its order."""
+        """The instance of an acceptable push, or an error: those of KIP-714, in its order.
+
+        Shape: a refused push changes nothing but the error that is remembered, so that the client can correct it.
+        Apache Kafka takes a refused last push for the last one (KAFKA-20898), and counts refused ones for the interval.
+        """
         if id_ in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST
         instance = self._instance(id_, client, connection_id, now_ms, account)
         error = ErrorCode.NONE
         if instance.terminating:  # it has announced that it will send nothing more
             error = ErrorCode.INVALID_REQUEST
-        elif not instance.may_push(now_ms) and not terminating:
+        elif not terminating and not instance.may_push(now_ms):
             self.throttled += 1
             error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         elif subscription_id != instance.subscription_id:
@@ -193,7 +194,8 @@ class TelemetryClients:
             error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         elif size > self.max_bytes:
             error = ErrorCode.TELEMETRY_TOO_LARGE
-        instance.terminating = terminating
+        else:
+            instance.last_push_ms = now_ms
         instance.last_error = error
         return error or instance
 

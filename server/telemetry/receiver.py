@@ -33,15 +33,22 @@ class Telemetry:
         self._expire_ms = 0
 
     def take(
-        self, instance: ClientInstance, compression_type: int, payload: bytes, now_ms: int
+        self,
+        instance: ClientInstance,
+        compression_type: int,
+        payload: bytes,
+        now_ms: int,
+        *,
+        terminating: bool = False,
     ) -> Generator[None, None, ErrorCode]:
-        """Process an acceptable push, in steps.
+        """Process an acceptable push, in steps. After one that is `terminating`, the instance sends nothing more.
 
         Errors: TELEMETRY_TOO_LARGE if it is larger than telemetry.max.bytes after decompression, INVALID_RECORD if it
         cannot be read; after that a client stops pushing.
         """
         yield from self.expire(now_ms)
         if not payload:
+            instance.terminating = terminating
             return ErrorCode.NONE
         try:
             plain = decompress(compression_type, 2, payload, self.clients.max_bytes)
@@ -55,6 +62,7 @@ class Telemetry:
         except (CorruptRecord, MalformedTelemetry) as error:
             return self._refused(instance, ErrorCode.INVALID_RECORD, error)
         self.exported += 1
+        instance.terminating = terminating
         return ErrorCode.NONE
 
     def expire(self, now_ms: int) -> Generator[None, None, None]:

@@ -125,6 +125,8 @@ def test_last_push_may_come_early_and_nothing_comes_after_it() -> None:
     instance = asked(clients)
     pushed(clients, instance, 1)
     assert pushed(clients, instance, 2, terminating=True) is ErrorCode.NONE
+    instance.terminating = True  # once its metrics are taken
+    assert pushed(clients, instance, 5000) is ErrorCode.INVALID_REQUEST
     assert pushed(clients, instance, 5000, terminating=True) is ErrorCode.INVALID_REQUEST
 
 
@@ -241,3 +243,22 @@ def test_least_recently_used_client_makes_room(monkeypatch: pytest.MonkeyPatch) 
     asked(clients, 200)
     assert second.id not in clients.instances
     assert first.id in clients.instances
+
+
+REFUSED = [
+    ({"subscription_id": 7}, ErrorCode.UNKNOWN_SUBSCRIPTION_ID),
+    ({"compression_type": 9}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ({"size": MAX_BYTES + 1}, ErrorCode.TELEMETRY_TOO_LARGE),
+]
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+@pytest.mark.parametrize(("changes", "error"), REFUSED)
+def test_refused_push_may_be_corrected_at_once(
+    changes: dict[str, int], error: ErrorCode, terminating: bool
+) -> None:
+    clients = clients_with(a={"metrics": "x.", "interval.ms": "1000"})
+    instance = asked(clients)
+    assert pushed(clients, instance, 1, terminating=terminating, **changes) is error
+    assert pushed(clients, instance, 2, terminating=terminating) is ErrorCode.NONE
+    assert pushed(clients, instance, 3) is ErrorCode.THROTTLING_QUOTA_EXCEEDED

@@ -189,3 +189,23 @@ def test_series_with_very_long_labels_count_more_than_once() -> None:
     telemetry.clients.instances[instance.id].expires_ms = 0
     exhaust(telemetry.clients.expire(1))
     assert (telemetry.series.count, shown(telemetry)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"\xff\xff\xff", ErrorCode.INVALID_RECORD),
+        (bytes(200_000), ErrorCode.TELEMETRY_TOO_LARGE),
+    ],
+)
+def test_last_push_counts_only_if_its_metrics_are_taken(
+    telemetry: Telemetry, instance: ClientInstance, data: bytes, error: ErrorCode
+) -> None:
+    def last(data: bytes) -> ErrorCode:
+        packed = compress(Codec.GZIP, 2, data)
+        return exhaust(telemetry.take(instance, Codec.GZIP, packed, 0, terminating=True))
+
+    assert last(data) is error
+    assert not instance.terminating
+    assert last(payload(gauge(LATENCY, 1.0))) is ErrorCode.NONE
+    assert instance.terminating
