@@ -252,7 +252,11 @@ class FetchSessionCache:
             return self.context(rest, version, now_ms, partitions)
         # Partitions are added to the session immediately; if the rest then fails, the client begins another session.
         session = self.sessions.get(request.session_id)
-        if session is not None and session.epoch == request.session_epoch:
+        if (
+            session is not None
+            and session.epoch == request.session_epoch
+            and session.uses_topic_ids == (version >= TOPIC_IDS_SINCE)
+        ):
             size = session.weight
             for topic in request.topics:
                 for first in range(0, len(topic.partitions), STEP):

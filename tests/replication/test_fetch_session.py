@@ -8,6 +8,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kwire.types import ZERO_UUID
 from server.replication.fetch_session import FetchContext, FetchSession, FetchSessionCache
+from server.turns import exhaust
 
 EVICTION = 1000
 ID = b"\7" * 16
@@ -221,3 +222,13 @@ def test_names_that_no_topic_can_have_fill_sessions_sooner() -> None:
         request = FetchRequest(session_id=0, session_epoch=0, topics=[topic])
         made += cache.context(request, 12, 0).session is not None
     assert made == 1000 // (1 + 32_001 // 400)
+
+
+def test_request_of_another_kind_leaves_the_partitions_of_its_session_alone() -> None:
+    cache = FetchSessionCache(2, EVICTION)
+    session = opened(cache, ("a", 0, 0))
+    before = dict(cache.sessions[session].partitions)
+    of_another = request(("b", 0, 0), session=session, epoch=1, id=ID)
+    refused = exhaust(cache.context_in_steps(of_another, 13, 0))
+    assert refused.error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert cache.sessions[session].partitions == before
