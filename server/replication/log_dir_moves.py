@@ -163,14 +163,19 @@ class LogDirMoves:
 
     def _move(self, partition: Partition, target: LogDirectory) -> ErrorCode:
         manager, tp, now_ms = self._manager, partition.tp, self._clock.now_ms()
+        begins = manager.future(tp) is None or manager.future_directory_of(tp) is not target
+        if (
+            begins
+            and manager.directory_of(tp) is not target
+            and any(each.offline for each in manager.directories)
+        ):
+            return ErrorCode.KAFKA_STORAGE_ERROR  # one of them may have a copy already
         if manager.future(tp) is not None and manager.future_directory_of(tp) is not target:
             logger.info("%s is not moved to %s", tp, manager.future_directory_of(tp))
             manager.abandon_future(tp, now_ms)
         if manager.directory_of(tp) is target:
             return ErrorCode.NONE
         if manager.future(tp) is None:
-            if any(each.offline for each in manager.directories):
-                return ErrorCode.KAFKA_STORAGE_ERROR  # one of them may have a copy already
             manager.create_future(tp, target, now_ms)
         self.begin(tp)
         return ErrorCode.NONE

@@ -20,6 +20,7 @@ from kwire.records.control import ControlType, EndTransactionMarker, end_transac
 from server.log.checkpoint import RECOVERY_POINT
 from server.log.file_layer import FileLayer
 from server.log.log import AppendError, AppendOrigin, Log
+from server.log.log_directory import LogDirectory
 from server.log.log_manager import LogManager
 from server.metadata.image import TOPICS
 from server.metadata.topic_partition import TopicPartition
@@ -746,3 +747,19 @@ def test_power_cuts_take_nothing_that_was_flushed(compacted: bool) -> None:
         asyncio.run(restart(disk, flushed))
         at += 3
     assert at > 120
+
+
+def test_refused_move_leaves_the_one_in_progress_alone(run: Any, tmp_path: Path) -> None:
+    async def body(room: Room) -> None:
+        fill(room)
+        assert room.moves.move(TP, room.two) == 0
+        copy = room.logs.future(TP)
+        third = LogDirectory(FileLayer(), str(tmp_path / "three"))
+        failed = LogDirectory(FileLayer(), str(tmp_path / "four"))
+        failed.offline = True
+        room.logs.directories += [third, failed]
+        assert room.moves.move(TP, third.path) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert room.logs.future(TP) is copy
+        assert folders(room.two) == ["orders-0-future"]
+
+    run(body)
