@@ -136,7 +136,10 @@ class TransactionShard:
         elif stored.state.is_prepared:
             answer = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif stored.state is TransactionState.ONGOING:
-            if self.fence_needs_producer_id(stored) and new_producer_id is None:
+            if asked.producer_epoch not in (NO_PRODUCER_EPOCH, stored.producer_epoch):
+                # Apache Kafka aborts the transaction first, and then fences the outdated producer that asked.
+                answer = Initialized(ErrorCode.PRODUCER_FENCED)
+            elif self.fence_needs_producer_id(stored) and new_producer_id is None:
                 answer = NeedsProducerId()
             else:
                 transaction.client = client_of(cause())

@@ -453,3 +453,15 @@ def test_illegal_move_raises_and_changes_nothing(machine: Machine) -> None:
     with pytest.raises(IllegalTransition, match="Empty to PrepareCommit"):
         transaction.prepare(TransactionState.PREPARE_COMMIT)
     assert transaction.pending is None
+
+
+def test_outdated_producer_that_asks_for_the_next_epoch_ends_no_transaction(
+    machine: Machine,
+) -> None:
+    old = machine.producer()
+    current = machine.producer()
+    machine.add(current, A0)
+    assert machine.error(machine.init(producer=old)) is FENCED
+    assert machine.error(machine.end(current, True)) is ErrorCode.NONE
+    machine.add(current, A0)
+    assert machine.error(machine.init(producer=current)) is CONCURRENT  # its own may be aborted
