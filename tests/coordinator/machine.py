@@ -294,6 +294,7 @@ class Machine:
         producer_id: int,
         offsets: dict[tuple[str, int], int],
         group: str = GROUP,
+        metadata: str = "",
         **member: Any,
     ) -> int:
         token = self.token()
@@ -308,7 +309,9 @@ class Machine:
                     name=topic,
                     partitions=[
                         TxnOffsetCommitRequestPartition(
-                            partition_index=partition, committed_offset=offset
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_metadata=metadata,
                         )
                     ],
                 )

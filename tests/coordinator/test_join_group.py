@@ -430,3 +430,10 @@ def test_thousand_members_join_with_work_that_grows_linearly() -> None:
 
     small, large = calls_for(100), calls_for(1_000)
     assert large < 14 * small
+
+
+def test_refused_join_makes_no_group() -> None:
+    machine = Machine()
+    token = machine.join(protocols=())
+    assert machine.answers[token].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert machine.shard.groups == {}

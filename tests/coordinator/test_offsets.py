@@ -469,3 +469,15 @@ def test_many_expired_offsets_go_in_several_batches(quick: Machine) -> None:
     assert quick.shard.groups == {}
     sizes = [len(batch.stored) for batch in quick.log[before:]]
     assert (sum(sizes), len(sizes)) == (3_000, 3)
+
+
+def test_refused_commit_makes_no_group() -> None:
+    machine = Machine(verifies_first=True, offset_metadata_max_bytes=3)
+    too_large = machine.commit_offsets({TOPIC: 1}, metadata="long text")
+    assert machine.row_errors(too_large) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert machine.shard.groups == {}
+    in_transaction = machine.commit_in_transaction(7, {TOPIC: 1}, metadata="long text")
+    assert machine.row_errors(in_transaction) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert machine.shard.groups == {}
+    assert machine.row_errors(machine.commit_offsets({TOPIC: 1})) == [NONE]
+    assert list(machine.shard.groups) == [GROUP]

@@ -79,13 +79,16 @@ class ClassicGroups:
             held = 0
             client = joining.account
             if group is not None:
-                group.used_by(client)
-                held, client = group.held_bytes, group.client
+                held, client = group.held_bytes, group.user_after(client)
             error = self.shard.memory.refuses_members(config, client, held, more)
         if error is ErrorCode.NONE:
+            made = group is None
             if group is None:
                 group = self.shard.create(request.group_id, now_ms, joining.account)
+            group.used_by(joining.account)
             classic.join_group(config, group, joining, now_ms, out)
+            if made and group.is_empty and not group.pending_members:  # refused
+                self.shard.drop_if_unused(group, out)
         else:
             out.reply(joining.token, rebalance.join_error(request.member_id, error))
 

@@ -151,8 +151,12 @@ class CountedGroup:
 
     def used_by(self, client: Hashable) -> None:
         """Note that a client uses the group: it belongs to the client if it has no members, or belongs to nobody."""
-        if self.client is NOBODY or self.is_empty:
+        if self.user_after(client) is not self.client:
             self.give_to(client)
+
+    def user_after(self, client: Hashable) -> Hashable:
+        """The client that the group belongs to once `client` uses it."""
+        return client if self.client is NOBODY or self.is_empty else self.client
 
     def give_to(self, client: Hashable) -> None:
         """Count the group for another client."""

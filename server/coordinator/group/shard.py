@@ -153,6 +153,7 @@ class GroupShard:
         """
         out: Result[OffsetCommitResponse] = Result()
         group = self.groups.get(request.group_id)
+        made = False
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
                 out.reply(token, offsets.commit_error(request, unknown_group))
@@ -162,6 +163,7 @@ class GroupShard:
                 out.reply(token, offsets.commit_error(request, full))
                 return out
             group = self.create(request.group_id, now_ms, account)
+            made = True
         elif group.client is NOBODY:
             group.give_to(account)
         self.write_id += 1
@@ -176,6 +178,8 @@ class GroupShard:
             version,
             self.consumer.topic_id,
         )
+        if made and out.ticket is None:  # refused
+            self.drop_if_unused(group, out)
         return out
 
     def commit_transactional_offsets(
@@ -197,6 +201,7 @@ class GroupShard:
         if error is not ErrorCode.NONE:
             out.reply(token, offsets.transactional_commit_error(request, error))
             return out
+        made = request.group_id not in self.groups
         group = self.ensure(request.group_id, now_ms, account)
         if group.client is NOBODY:
             group.give_to(account)
@@ -211,6 +216,8 @@ class GroupShard:
             out,
             self.consumer.topic_id,
         )
+        if made and out.ticket is None and self.config.verifies_first:  # refused
+            self.drop_if_unused(group, out)
         return out
 
     def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:

@@ -562,3 +562,32 @@ def test_request_whose_records_are_not_stored_is_refused(machine: ShareMachine) 
     assert machine.shard.groups == {}
     machine.hold = False
     assert machine.share_beat("a", 0, "foo").error_code == 0
+
+
+def test_refused_heartbeat_does_not_hide_a_change_of_topics(
+    machine: ShareMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.share_beat("a", 0, "foo")
+    machine.settle("a")
+    epoch = machine.share.group_epoch
+    machine.add_topics(topic("foo", 4))  # has been made again
+    with monkeypatch.context() as full:
+        full.setattr(heartbeat, "refuses_states", lambda *_: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        answer = machine.share_beat("b", 0, "bar")
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    machine.share_beat("a", machine.share.members["a"].member_epoch)
+    assert machine.share.group_epoch > epoch
+    assert machine.has("a") == {"foo": list(range(4))}
+
+
+def test_refused_heartbeat_does_not_make_an_empty_group_that_of_its_client(
+    machine: ShareMachine,
+) -> None:
+    machine.account = "User:alice"
+    machine.share_beat("a", 0, "foo")
+    machine.share_beat("a", -1)
+    machine.account = "User:mallory"
+    assert machine.share_beat("b", 5).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert machine.share.client == "User:alice"
+    assert machine.share_beat("b", 0, "foo").error_code == 0
+    assert machine.share.client == "User:mallory"

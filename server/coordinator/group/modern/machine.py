@@ -225,9 +225,18 @@ class GroupMachine(Generic[D]):
             self.wait(operation, waiting, out)
             return
         draft = self.new_draft()
+        group: Any = self.shard.groups.get(operation.group_id)
+        client = None if group is None else group.client
+        image_version = group.image_version if isinstance(group, ModernGroup) else -1
         try:
             operation.run(self.near(operation.group_id, now_ms), draft)
         except Refusal as refusal:
+            # What the operation has noted about the group counts no longer, as the records that go with it are not
+            # written.
+            if group is not None and group.client != client:
+                group.give_to(client)
+            if isinstance(group, ModernGroup):
+                group.image_version = image_version
             out.reply(operation.token, operation.refuse(refusal))
             return
         if not draft.records:
