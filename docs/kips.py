@@ -291,7 +291,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             missing="listeners, connection limits",
         ),
         Kip("322", "an error for disabled deletion", "DeleteTopics 3"),
-        Kip("412", "log levels at run time", stated=NOTHING),
+        Kip("412", "log levels at run time", "IncrementalAlterConfigs 1"),
         Kip(
             "430",
             "authorized operations",

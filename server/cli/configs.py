@@ -57,7 +57,13 @@ SOURCES = {
 }
 DEFAULTS = ("default", "server.properties")
 #: The origin of a value that a delete removes, by the resource.
-OWN_SOURCES = {TOPIC: "topic", BROKER: "broker", CLIENT_METRICS: "client metrics", GROUP: "group"}
+OWN_SOURCES = {
+    TOPIC: "topic",
+    BROKER: "broker",
+    BROKER_LOGGER: "broker logger",
+    CLIENT_METRICS: "client metrics",
+    GROUP: "group",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 from typing import TextIO
 
+from ..loggers import name_of
+
 logger = logging.getLogger(__name__)
 
 #: Libraries whose messages below this level are not useful.
-QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING, "kafka": logging.WARNING}
+QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING}
 #: The number of seconds for which kazoo's repeated messages are hidden: it reports each connection attempt.
 REPEATED_AFTER = 30.0
 #: Characters that could begin a new line, control a terminal, or change the reading order of a line. Messages contain
@@ -71,14 +73,6 @@ def configure_logging(
     logging.captureWarnings(True)
 
 
-def room_of(logger_name: str) -> str:
-    """A logger's name without the package (`server` in a checkout, `kwire.server` installed)."""
-    for prefix in ("kwire.server.", "server."):
-        if logger_name.startswith(prefix):
-            return logger_name[len(prefix) :]
-    return logger_name
-
-
 class Repetitions(logging.Filter):
     """Hides messages that kazoo repeats, for some time."""
 
@@ -117,7 +111,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        head = f"{moment}.{int(record.msecs):03} {record.levelname} {room_of(record.name)}: "
+        head = f"{moment}.{int(record.msecs):03} {record.levelname} {name_of(record.name)}: "
         return head + escaped(record.getMessage()) + self._traceback(record)
 
     def _traceback(self, record: logging.LogRecord) -> str:
@@ -135,7 +129,7 @@ class JsonFormatter(logging.Formatter):
         entry = {
             "time": f"{moment}.{int(record.msecs):03}Z",
             "level": record.levelname,
-            "logger": room_of(record.name),
+            "logger": name_of(record.name),
             "message": record.getMessage(),
         }
         if record.exc_info:

@@ -41,6 +41,7 @@ from ..handlers.dispatch import RequestDispatcher
 from ..handlers.registry import HandlerTable
 from ..handlers.table import SERVED, WITHOUT_TELEMETRY
 from ..log.upkeep import LogUpkeep
+from ..loggers import BrokerLoggers, request_log_is_on
 from ..metadata.endpoint import WILDCARDS
 from ..metadata.image import GROUPS, BrokerRegistration
 from ..metadata.internal_topics import (
@@ -135,10 +136,7 @@ def build_rooms(
     """
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
     clock, executor = seams.clock, seams.executor
-    if config.get_str("kwire.log.level") == "DEBUG":
-        from ..handlers.request_log import RequestLog
-
-        observer = RequestLog(observer)
+    loggers = BrokerLoggers()
     alone = config.zookeeper_connect is None
     # The Apache Kafka release whose behavior this broker has: with ZooKeeper, 3.9 brokers may be in the cluster.
     ceiling = CEILING_4_3 if alone else CEILING_3_9
@@ -376,6 +374,7 @@ def build_rooms(
         quotas=quotas,
         denials=denials,
         telemetry=telemetry,
+        loggers=loggers,
         group_support=group_support,
         topics=topic_creator,
     )
@@ -431,6 +430,17 @@ def build_rooms(
         cleanup.push_async_callback(clients.close)
         cleanup.callback(markers.close)
         cleanup.callback(verifier.close)
+    dispatcher = RequestDispatcher(
+        handlers,
+        services,
+        clock,
+        turns=turns,
+        max_decoded_bytes=config.get_int("kwire.request.decoded.max.bytes"),
+        quotas=quotas,
+        observer=observer,
+    )
+    loggers.changed = lambda: log_requests(dispatcher, observer, request_log_is_on())
+    log_requests(dispatcher, observer, config.get_str("kwire.log.level") == "DEBUG")
     return Rooms(
         publisher=publisher,
         replica_manager=replicas,
@@ -441,15 +451,7 @@ def build_rooms(
         share_persister=persister,
         controller=controller,
         services=services,
-        dispatcher=RequestDispatcher(
-            handlers,
-            services,
-            clock,
-            turns=turns,
-            max_decoded_bytes=config.get_int("kwire.request.decoded.max.bytes"),
-            quotas=quotas,
-            observer=observer,
-        ),
+        dispatcher=dispatcher,
         clients=clients,
         peers=peers,
         image_listeners=image_listeners,
@@ -457,6 +459,15 @@ def build_rooms(
         tokens=tokens,
         connection_rates=connection_rates,
     )
+
+
+def log_requests(dispatcher: RequestDispatcher, observer: Observer | None, is_on: bool) -> None:
+    """Log each request from now on, or no longer."""
+    if is_on:
+        from ..handlers.request_log import RequestLog
+
+        observer = RequestLog(observer)
+    dispatcher.observe_with(observer)
 
 
 def delete_state_records(replicas: ReplicaManager, partition: int, offset: int) -> None:

@@ -1,13 +1,13 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
 
-Behavior: topics, brokers and, where kwire acts as 4.3, groups and subscriptions to clients' metrics. A topic's configs are read from the coordination store, so a change is
-seen at once; a broker answers for itself and for the default of all brokers. A change is stored and
+Behavior: topics, brokers, loggers (`broker_loggers.py`) and, where kwire acts as 4.3, groups and subscriptions to
+clients' metrics. A topic's configs are read from the coordination store, so a change is seen at once; a broker answers for itself and for the default of all brokers. A change is stored and
 announced to every broker; it takes effect without a restart, on the answering broker before it
 answers. Refusing one resource never affects another, except that an unknown resource type fails a
 whole DescribeConfigs.
 Versions: DescribeConfigs v0 has is_default, always false, as in Apache Kafka; v1 sources and
 synonyms, v3 types and documentation.
-Omitted: broker loggers (8), and config policies; with ZooKeeper, as in Apache Kafka 3.9, groups (32).
+Omitted: config policies; with ZooKeeper, as in Apache Kafka 3.9, groups (32).
 Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226, KIP-339.
 """
 
@@ -61,6 +61,7 @@ from ..security.acl import AclOperation
 from ..telemetry import subscriptions
 from ..turns import Steps, each_in_steps
 from .authorization import DENIED
+from .broker_loggers import change_loggers, check_loggers, describe_loggers, own_node_id
 from .ceilings import CEILING_3_9
 from .context import Later, RequestContext
 from .refusals import admin as refusals
@@ -91,7 +92,6 @@ DENIAL_TEXTS = {
 }
 NO_NAME = "Client metrics subscription name must not be empty"
 NO_GROUP_NAME = "Group name must not be empty"
-NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
 #: The number of topics whose configs are read from the store at a time.
@@ -205,7 +205,7 @@ def _entries(
             if not name:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             own_broker_id(name, node_id, "Broker id", f"{node_id} but")
-            raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
+            return describe_loggers(ctx.services.loggers, wanted)
         case ResourceType.GROUP:
             if not name:
                 raise Refused(ErrorCode.INVALID_REQUEST, NO_GROUP_NAME)
@@ -406,6 +406,13 @@ async def _alter_resource(
     validate_only: bool,
 ) -> None:
     config, name = ctx.services.config, resource.resource_name
+    if resource.resource_type == ResourceType.BROKER_LOGGER and keep_others:
+        own_node_id(name, ctx.services.node_id)
+        loggers = ctx.services.loggers
+        await ctx.services.turns.run(check_loggers(loggers, wanted), ctx.connection)
+        if not validate_only:
+            await ctx.services.turns.run(change_loggers(loggers, wanted), ctx.connection)
+        return
     entity = _entity(ctx, resource, keep_others)
     per_broker = bool(name)
     turns = ctx.services.turns
@@ -474,9 +481,6 @@ def _entity(
             if name:
                 own_broker_id(name, node_id, "Node id", f"{node_id}, but")
             return BROKERS, name or DEFAULT_ENTITY
-        case ResourceType.BROKER_LOGGER if is_incremental:
-            own_broker_id(name, node_id, "Node id", f"{node_id}, but")
-            raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
         case ResourceType.GROUP if _is_of_4(ctx):
             if not name:
                 message = "Default group resources are not allowed."

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..executor import Executor
     from ..interbroker.group_support import GroupSupport
     from ..log.log_manager import LogManager
+    from ..loggers import BrokerLoggers
     from ..metadata.image import MetadataImage
     from ..metadata.publisher import MetadataPublisher
     from ..metadata.topic_partition import TopicPartition
@@ -179,6 +180,7 @@ class Services:
     denials: Denials | None
     #: Takes the metrics that clients push; None if nothing would show them, and then those APIs are not served.
     telemetry: Telemetry | None
+    loggers: BrokerLoggers
     #: Whether all brokers of a cluster with ZooKeeper have consumer groups; None without ZooKeeper.
     group_support: GroupSupport | None
 

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..loggers import AUTHORIZER
 from ..net.log_limit import LineLimiter
 
 if TYPE_CHECKING:
     from ..security.acl import AclOperation, ResourceType
     from ..security.identity import Client
 
-logger = logging.getLogger("kafka.authorizer.logger")
+logger = logging.getLogger(AUTHORIZER)
 
 #: Characters of a name that are shown.
 MAX_SHOWN = 256

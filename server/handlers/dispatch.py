@@ -80,12 +80,18 @@ class RequestDispatcher:
         self.services = services
         self._now_ms = clock.now_ms
         self._clock = clock
-        self._observer = observer
         self._quotas = quotas
+        self.observe_with(observer)
+
+    def observe_with(self, observer: Observer | None) -> None:
+        """Report all following requests to this observer."""
+        self._observer = observer
         if native.form() != "native" or not (observer is None or observer.counts_rows):
             # `dispatch` handles requests that are logged or counted in other ways. A bound method instead of None would
             # keep the broker's open files until a garbage collection.
             self.at_once = None  # type: ignore[assignment,method-assign]
+        else:
+            vars(self).pop("at_once", None)
 
     def dispatch(  # noqa: C901 - on the path of each request, which a further call would make longer
         self, request: RequestReceived, connection: ConnectionInfo
@@ -339,10 +345,11 @@ class RequestDispatcher:
                 parts = encode_parts(answer, version)
             flexible = version >= ctx.handler.flexible_from
             reply = response_frame(ctx.correlation_id, flexible, parts)
-        if answered_us:
-            self._observe(ctx, answer, error, answered_us)
-        elif observer is not None:
-            observer.observe(ctx, answer, error, None)
+        if observer is not None:
+            if answered_us:
+                self._observe(observer, ctx, answer, error, answered_us)
+            else:
+                observer.observe(ctx, answer, error, None)
         return reply
 
     def _reply_in_turns(
@@ -362,7 +369,7 @@ class RequestDispatcher:
                 raise
             parts = yield from encode_steps(answer, version)
         if self._observer is not None:
-            self._observe(ctx, answer, error, answered_us)
+            self._observe(self._observer, ctx, answer, error, answered_us)
         return response_frame(ctx.correlation_id, version >= ctx.handler.flexible_from, parts)
 
     def _throttle(self, ctx: RequestContext, charge: Charge, answer: Any) -> Any:
@@ -377,9 +384,13 @@ class RequestDispatcher:
         return throttled(ctx, answer, throttle_ms)
 
     def _observe(
-        self, ctx: RequestContext, response: object, error: ErrorCode, answered_us: int
+        self,
+        observer: Observer,
+        ctx: RequestContext,
+        response: object,
+        error: ErrorCode,
+        answered_us: int,
     ) -> None:
-        assert self._observer is not None
         durations = None
         if ctx.began_us:
             handled_us = ctx.handled_us or answered_us
@@ -388,7 +399,7 @@ class RequestDispatcher:
                 answered_us - handled_us,
                 self._clock.monotonic_us() - answered_us,
             )
-        self._observer.observe(ctx, response, error, durations)
+        observer.observe(ctx, response, error, durations)
 
     def _failed(self, ctx: RequestContext) -> Reply:
         """Log the exception being handled and answer UNKNOWN_SERVER_ERROR, or close."""
@@ -408,7 +419,7 @@ class RequestDispatcher:
         except Exception:
             logger.exception("refusing %s failed as well", name)
         if self._observer is not None:
-            self._observe(ctx, None, code, self._clock.monotonic_us())
+            self._observe(self._observer, ctx, None, code, self._clock.monotonic_us())
         return Close(said)
 
     def _not_served(self, request: RequestReceived, connection: ConnectionInfo) -> Reply:

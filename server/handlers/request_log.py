@@ -1,4 +1,7 @@
-"""A log line for each request, at the level DEBUG: its API, client and duration, but none of its content."""
+"""A log line for each request, at the level DEBUG: its API, client and duration, but none of its content.
+
+The logger has Apache Kafka's name.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
+from ..loggers import REQUESTS
+
 if TYPE_CHECKING:
     from .context import RequestContext
     from .gate import Counter, Durations, Observer
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(REQUESTS)
 
 
 #: More than any API has.

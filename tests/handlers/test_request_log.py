@@ -57,9 +57,9 @@ def logged(caplog: pytest.LogCaptureFixture, then: Other | None) -> list[str]:
     log = RequestLog(then)
     table = HandlerTable([heartbeat], CEILING_3_9)
     transport, _ = connect(RequestDispatcher(table, services_of(), clock, observer=log))
-    with caplog.at_level(logging.DEBUG, "server.handlers.request_log"):
+    with caplog.at_level(logging.DEBUG, "kafka.request.logger"):
         transport.receive(request(1) + request(2))
-    return [each.getMessage() for each in caplog.records if "request_log" in each.name]
+    return [each.getMessage() for each in caplog.records if each.name == "kafka.request.logger"]
 
 
 def test_request_is_logged_with_client_and_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,3 +74,24 @@ def test_other_observer_still_decides_what_is_timed(caplog: pytest.LogCaptureFix
     first, second = logged(caplog, other)
     assert ("not timed" in first, "not timed" in second) == (False, True)
     assert [durations is None for durations in other.seen] == [False, True]
+
+
+def test_request_that_switches_its_own_log_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    log = RequestLog(None)
+    observers = iter([log, None, None])
+
+    @handles(HeartbeatRequest, versions="0-4", authorize=None)
+    def switching(ctx: RequestContext, message: HeartbeatRequest) -> HeartbeatResponse:
+        dispatcher.observe_with(next(observers))
+        return HeartbeatResponse(error_code=0)
+
+    table = HandlerTable([switching], CEILING_3_9)
+    dispatcher = RequestDispatcher(table, services_of(), ManualClock(now_ms=42))
+    transport, _ = connect(dispatcher)
+    with caplog.at_level(logging.DEBUG, "kafka.request.logger"):
+        sizes = []
+        for number in range(3):
+            transport.receive(request(number))
+            sizes.append(len(transport.sent))
+    assert 0 < sizes[0] < sizes[1] < sizes[2]
+    assert len(caplog.records) == 1

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from server.handlers.authorization import AllowAll
 from server.handlers.context import Services
+from server.loggers import BrokerLoggers
 from server.quotas.clients import ClientQuotas
 from server.turns import Turns
 
@@ -36,6 +37,7 @@ def services_of(**rooms: Any) -> Services:
         "denials": None,
         "telemetry": None,
         "group_support": None,
+        "loggers": BrokerLoggers(),
         "quotas": ClientQuotas(),
         "turns": Turns(lambda: 0),
     }
