@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import ConfigError
 from .coordination.cluster import BrokerIdInUse
+from .coordination.paths import MalformedNode
 from .coordination.store import StoreError
 from .event_loop import uses_uvloop
 from .log.log_directory import LogDirectoryError
@@ -162,6 +163,8 @@ def what_failed(error: Exception) -> str:
     """The text of an error at startup, without the number of a system error."""
     if isinstance(error, ConfigError):
         return error.explain()
+    if isinstance(error, MalformedNode):
+        return f"the cluster's metadata is damaged at {error}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
@@ -283,6 +286,7 @@ async def _run(broker: Broker) -> int:
         CorruptMetaProperties,
         BrokerIdInUse,
         StoreError,
+        MalformedNode,
         ConfigError,
         OSError,
     ) as error:

@@ -100,7 +100,7 @@ def decode_entries(data: bytes | None, path: str) -> frozenset[AclEntry]:
             )
             for row in paths.load(data, path)["acls"]
         )
-    except (AttributeError, KeyError, TypeError) as error:
+    except paths.OTHER_FORM as error:
         raise paths.MalformedNode(path, f"not a list of ACLs ({error})") from error
 
 
@@ -130,7 +130,7 @@ def decode_change(data: bytes | None, path: str) -> ResourcePattern:
             str(row["name"]),
             PatternType[row["patternType"].upper()],
         )
-    except (AttributeError, KeyError, UnicodeDecodeError) as error:
+    except paths.OTHER_FORM as error:
         raise paths.MalformedNode(path, f"not a change of ACLs ({error})") from error
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ..metadata.topic_partition import TopicPartition
 from .commit import commit
 from .events import Change, ClusterEvent
-from .paths import MalformedNode, dump, load
+from .paths import OTHER_FORM, MalformedNode, dump, integer, integers, load
 from .store import Create, EventKind, NoNode, Store, WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -131,21 +131,18 @@ def encode_reassignments(wanted: Mapping[TopicPartition, Iterable[int]]) -> byte
 def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
     """Target replicas by partition. Errors: MalformedNode."""
     try:
-        return {
-            tp: tuple(int(each) for each in row["replicas"])
-            for tp, row in _rows(data, REASSIGN_PARTITIONS)
-        }
-    except (KeyError, TypeError, ValueError) as error:
+        return {tp: integers(row["replicas"]) for tp, row in _rows(data, REASSIGN_PARTITIONS)}
+    except OTHER_FORM as error:
         raise MalformedNode(REASSIGN_PARTITIONS, str(error)) from error
 
 
 def _rows(data: bytes | None, path: str) -> list[tuple[TopicPartition, dict[str, Any]]]:
     try:
         return [
-            (TopicPartition(str(row["topic"]), int(row["partition"])), row)
+            (TopicPartition(str(row["topic"]), integer(row["partition"])), row)
             for row in load(data, path)["partitions"]
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except OTHER_FORM as error:
         raise MalformedNode(path, str(error)) from error
 
 
@@ -157,6 +154,6 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 def decode_log_dir_event(data: bytes | None, path: str) -> int:
     """The broker that lost a log directory. Errors: MalformedNode."""
     try:
-        return int(load(data, path)["broker"])
-    except (KeyError, TypeError, ValueError) as error:
+        return integer(load(data, path)["broker"])
+    except OTHER_FORM as error:
         raise MalformedNode(path, str(error)) from error

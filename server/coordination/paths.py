@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kwire.types import uuid_from_str, uuid_to_str
 
+from ..integers import parse_integer
 from ..metadata.endpoint import Endpoint
 from ..metadata.image import BrokerRegistration
 
@@ -122,7 +123,7 @@ def load(data: bytes | None, path: str) -> dict[str, Any]:
     """The JSON object in a node. Errors: MalformedNode."""
     try:
         document = json.loads(data or b"")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedNode(path, str(error)) from error
     if not isinstance(document, dict):
         raise MalformedNode(path, "not a JSON object")
@@ -135,6 +136,25 @@ class MalformedNode(Exception):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
+
+
+#: What reading a document in another form than Kafka's raises.
+OTHER_FORM = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
+
+
+def integer(value: object, bits: int = 32) -> int:
+    """A number in a node, which may be a string there. Errors: ValueError."""
+    found = parse_integer(str(value), bits) if type(value) in (int, str) else None
+    if found is None:
+        raise ValueError(f"not an integer: {str(value)[:40]}")
+    return found
+
+
+def integers(value: object) -> tuple[int, ...]:
+    """A list of numbers in a node. Errors: ValueError."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"not a list of integers: {str(value)[:40]}")
+    return tuple(integer(each) for each in value)
 
 
 # /cluster/id
@@ -192,12 +212,12 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegis
     try:
         endpoints = tuple(parse_endpoint(text, protocols) for text in document.get("endpoints", ()))
         if not endpoints and document.get("host"):
-            endpoints = (Endpoint("PLAINTEXT", document["host"], int(document["port"])),)
+            endpoints = (Endpoint("PLAINTEXT", document["host"], integer(document["port"])),)
         features = {
-            name: (int(levels["min_version"]), int(levels["max_version"]))
+            name: (integer(levels["min_version"]), integer(levels["max_version"]))
             for name, levels in (document.get("features") or {}).items()
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except OTHER_FORM as error:
         raise MalformedNode(path, str(error)) from error
     console = str(document.get(CONSOLE, ""))
     return BrokerRegistration(broker_id, endpoints, document.get("rack"), epoch, features, console)
@@ -216,7 +236,7 @@ def parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     return Endpoint(
         listener,
         host.removeprefix("[").removesuffix("]"),
-        int(port),
+        integer(port),
         protocols.get(listener, listener),
     )
 
@@ -270,12 +290,15 @@ def decode_topic(topic: str, data: bytes | None, version: int = -1) -> TopicAssi
     """An assignment of version 1 to 3. Errors: MalformedNode."""
     path = topic_path(topic)
     document = load(data, path)
-    adding, removing = document.get("adding_replicas", {}), document.get("removing_replicas", {})
     try:
+        adding = document.get("adding_replicas", {})
+        removing = document.get("removing_replicas", {})
         topic_id = document.get("topic_id")
         partitions = {
-            int(number): ReplicaAssignment(
-                tuple(replicas), tuple(adding.get(number, ())), tuple(removing.get(number, ()))
+            integer(number): ReplicaAssignment(
+                integers(replicas),
+                integers(adding.get(number, ())),
+                integers(removing.get(number, ())),
             )
             for number, replicas in document["partitions"].items()
         }
@@ -284,7 +307,7 @@ def decode_topic(topic: str, data: bytes | None, version: int = -1) -> TopicAssi
             dict(sorted(partitions.items())),
             version,
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except OTHER_FORM as error:
         raise MalformedNode(path, str(error)) from error
 
 
@@ -322,14 +345,14 @@ def decode_state(topic: str, partition: int, data: bytes | None, version: int) -
     document = load(data, path)
     try:
         return LeaderAndIsr(
-            int(document["leader"]),
-            int(document["leader_epoch"]),
-            tuple(document["isr"]),
-            int(document["controller_epoch"]),
+            integer(document["leader"]),
+            integer(document["leader_epoch"]),
+            integers(document["isr"]),
+            integer(document["controller_epoch"]),
             document.get("leader_recovery_state", 0) == 1,
             version,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except OTHER_FORM as error:
         raise MalformedNode(path, str(error)) from error
 
 
@@ -352,15 +375,15 @@ def decode_controller(data: bytes | None) -> int:
     """The broker id of the controller. Errors: MalformedNode."""
     document = load(data, CONTROLLER)
     try:
-        return int(document["brokerid"])
-    except (KeyError, TypeError, ValueError) as error:
+        return integer(document["brokerid"])
+    except OTHER_FORM as error:
         raise MalformedNode(CONTROLLER, str(error)) from error
 
 
 def decode_controller_epoch(data: bytes | None) -> int:
     """The number of the latest controller; plain digits, not JSON. Errors: MalformedNode."""
     try:
-        return int(data or b"")
+        return integer((data or b"").decode())
     except ValueError as error:
         raise MalformedNode(CONTROLLER_EPOCH, str(error)) from error
 
@@ -394,11 +417,11 @@ def decode_features(data: bytes | None, epoch: int) -> FinalizedFeatures:
     document = load(data, FEATURE)
     try:
         levels = {
-            name: int(entry["max_version_level"])
+            name: integer(entry["max_version_level"])
             for name, entry in document.get("features", {}).items()
         }
         return FinalizedFeatures(document["status"] == 1, levels, epoch)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except OTHER_FORM as error:
         raise MalformedNode(FEATURE, str(error)) from error
 
 
@@ -430,8 +453,10 @@ def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
         return None
     document = load(data, PRODUCER_ID_BLOCK)
     try:
-        return ProducerIdBlock(int(document["block_start"]), int(document["block_end"]))
-    except (KeyError, TypeError, ValueError) as error:
+        return ProducerIdBlock(
+            integer(document["block_start"], 64), integer(document["block_end"], 64)
+        )
+    except OTHER_FORM as error:
         raise MalformedNode(PRODUCER_ID_BLOCK, str(error)) from error
 
 

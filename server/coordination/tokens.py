@@ -57,7 +57,7 @@ def decode_token(data: bytes | None, path: str) -> TokenInfo:
     """A token of version 1 to 3; before version 3, the owner is the requester. Errors: MalformedNode."""
     row: dict[str, Any] = paths.load(data, path)
     try:
-        version, token_id = int(row["version"]), str(row["tokenId"])
+        version, token_id = paths.integer(row["version"]), str(row["tokenId"])
         if not 1 <= version <= 3 or path != token_path(token_id):
             raise ValueError(f"version {version} of {token_id}")
         owner = principal_of(row["owner"])
@@ -66,11 +66,11 @@ def decode_token(data: bytes | None, path: str) -> TokenInfo:
             owner,
             principal_of(row["tokenRequester"]) if version >= 3 else owner,
             tuple(principal_of(renewer) for renewer in row["renewers"]),
-            int(row["issueTimestamp"]),
-            int(row["maxTimestamp"]),
-            int(row["expiryTimestamp"]),
+            paths.integer(row["issueTimestamp"], 64),
+            paths.integer(row["maxTimestamp"], 64),
+            paths.integer(row["expiryTimestamp"], 64),
         )
-    except (KeyError, TypeError, ValueError, NotAPrincipal) as error:
+    except (*paths.OTHER_FORM, NotAPrincipal) as error:
         raise paths.MalformedNode(path, f"not a delegation token ({error})") from error
 
 

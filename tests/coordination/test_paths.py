@@ -88,7 +88,10 @@ def test_persistent_paths_are_those_of_a_real_cluster() -> None:
 
 
 def test_controller_epoch_is_plain_digits() -> None:
-    assert paths.decode_controller_epoch(tree("zk-tree.json")["/controller_epoch"]["data"]) == 1
+    assert (
+        paths.decode_controller_epoch(tree("zk-tree.json")["/controller_epoch"]["data"].encode())
+        == 1
+    )
     with pytest.raises(MalformedNode):
         paths.decode_controller_epoch(b"{}")
 
