@@ -112,7 +112,7 @@ def nearest(key: str) -> str:
     """A hint at the property that was probably intended, or an empty string."""
     import difflib
 
-    found = difflib.get_close_matches(key, KNOWN, 1)
+    found = difflib.get_close_matches(key[:200], KNOWN, 1)
     return f"; did you mean {found[0]}?" if found else ""
 
 

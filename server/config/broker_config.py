@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The number of unknown keys that are named, each with the nearest known one: finding that takes milliseconds.
+MAX_UNKNOWN_TOLD = 50
+
 Properties = Mapping[str, str]
 Listener = Callable[[frozenset[str]], object]
 
@@ -412,10 +415,14 @@ class BrokerConfig:
                 for name in sorted(self.static)
                 if name.startswith("kwire.console.")
             ]
-        for name in sorted(unknown_keys(self.static)):
+        unknown = sorted(unknown_keys(self.static))
+        for name in unknown[:MAX_UNKNOWN_TOLD]:
             guess = nearest(name)
             hint = f"; the nearest known one is {guess}" if guess else ""
             sentences.append(f"{name} is not a config of Apache Kafka or kwire{hint}")
+        if len(unknown) > MAX_UNKNOWN_TOLD:
+            more = len(unknown) - MAX_UNKNOWN_TOLD
+            sentences.append(f"{more} more keys are no configs of Apache Kafka or kwire")
         if not self.has_authorizer:
             sentences += [
                 f"{name} has no effect without authorizer.class.name"

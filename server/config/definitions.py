@@ -9,6 +9,8 @@ import re
 from enum import IntEnum
 from typing import TypeAlias
 
+from ..integers import parse_integer
+
 Value: TypeAlias = bool | int | float | str | list[str] | None
 
 
@@ -233,13 +235,13 @@ GZIP_LEVEL = NumberIn(
 POOL_SIZE = Between(-1, 2**31 - 1)
 THROTTLED_REPLICAS = Matching(
     "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
-    r"\*|\d+:\d+",
+    r"\*|[0-9]{1,10}:[0-9]{1,10}",
     "{name} must be the literal '*' or a list of replicas in the following format: "
     "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
 )
 VERSION = Matching(
     "[0.8.0, ..., 4.0-IV1]",
-    r"(0\.\d+|\d+)\.\d+(\.\d+)*(-IV\d)?",
+    r"(0\.[0-9]{1,4}|[0-9]{1,4})\.[0-9]{1,4}(\.[0-9]{1,4}){0,4}(-IV[0-9])?",
     "Version {value} is not a valid version",
 )
 
@@ -338,12 +340,10 @@ class ConfigKey:
                 return trimmed
 
     def _integer(self, text: str) -> int:
-        bits = INTEGER_BITS[self.type]
-        if re.fullmatch(r"[+-]?[0-9]+", text):
-            value = int(text)
-            if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-                return value
-        raise self._error(text, f"Not a number of type {self.type.name}")
+        value = parse_integer(text, INTEGER_BITS[self.type])
+        if value is None:
+            raise self._error(text, f"Not a number of type {self.type.name}")
+        return value
 
     def _error(self, value: str, reason: str) -> ConfigError:
         shown = "[hidden]" if self.sensitive else value

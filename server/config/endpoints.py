@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..integers import parse_integer
 from ..metadata.endpoint import SECURITY_PROTOCOLS, Endpoint
 from .definitions import ConfigError, UnmetRequirement
 
@@ -31,9 +32,9 @@ def parse_endpoints(key: str, text: str, protocols: dict[str, str]) -> tuple[End
         match = re.fullmatch(ENDPOINT, part)
         if match is None:
             raise _refusal(key, text, f"{part} is not a listener", "NAME://host:port,...")
-        name, port = match[1].upper(), int(match[4])
-        if not 0 <= port <= 65535:
-            raise _refusal(key, text, f"{port} is not a port", "port 0 to 65535")
+        name, port = match[1].upper(), parse_integer(match[4], 32)
+        if port is None or not 0 <= port <= 65535:
+            raise _refusal(key, text, f"{match[4]} is not a port", "port 0 to 65535")
         if name not in protocols:
             raise ConfigError(
                 f"Error creating broker listeners from '{text}': "

@@ -30,8 +30,8 @@ INT, STRING, BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
 
 #: A duration in Java's format, without signs; at least one part, and at least one after "T".
 DURATION = (
-    r"(?i:P(?=[0-9T])(?:[0-9]+D)?"
-    r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:[.,][0-9]{0,9})?S)?)?)"
+    r"(?i:P(?=[0-9T])(?:[0-9]{1,10}D)?"
+    r"(?:T(?=[0-9])(?:[0-9]{1,10}H)?(?:[0-9]{1,10}M)?(?:[0-9]{1,10}(?:[.,][0-9]{0,9})?S)?)?)"
 )
 OFFSET_RESET = Matching(
     "[latest, earliest, by_duration:PnDTnHnMn.nS]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..integers import parse_integer
 from ..security.identity import NotAPrincipal, parse_super_users
 from .definitions import ConfigError, UnmetRequirement, Value, to_text
 
@@ -185,8 +186,9 @@ def connection_overrides(text: str) -> dict[str, int]:
     result: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = part.rpartition(":")
-        if not host or not count.isdigit():
+        number = parse_integer(count)
+        if not host or number is None or number < 0:
             message = f"Invalid value {text} for configuration {key}: {part} is not host:count"
             raise ConfigError(message, key, text, f"{part} is not host:count", "host:count,...")
-        result[host.strip("[]")] = min(int(count), INT_MAX)
+        result[host.strip("[]")] = min(number, INT_MAX)
     return result

@@ -98,9 +98,15 @@ def is_newer_name(name: str) -> bool:
     return name in NEWER_NAMES
 
 
+#: Longer names are like no key; comparing them would take long.
+MAX_COMPARED = 200
+
+
 def nearest(name: str) -> str | None:
     """The known broker key that is most similar to `name`; None if none is similar."""
     from difflib import get_close_matches
 
+    if len(name) > MAX_COMPARED:
+        return None
     matches = get_close_matches(name, BROKER, n=1, cutoff=0.7)
     return matches[0] if matches else None

@@ -10,6 +10,7 @@ from kwire import native
 from server.config import BrokerConfig, ConfigError, UnknownConfigError
 from server.log.log_config import LogConfig
 from server.metadata.endpoint import Endpoint
+from tests.support.cpu_time import cpu_time
 
 
 def refusal(static: dict[str, str]) -> str:
@@ -308,3 +309,14 @@ def test_settings_of_tls_that_no_listener_reads_are_named() -> None:
     }
     said = BrokerConfig(auth | login).notices()
     assert [each for each in said if each.endswith("listener.name.sasl_ssl.ssl.client.auth")]
+
+
+def test_thousands_of_unknown_keys_are_told_in_time_and_in_few_lines() -> None:
+    names = [f"log.retention.hour{number}" for number in range(30_000)]
+    with cpu_time() as taken, taken.piece():
+        said = BrokerConfig(dict.fromkeys(names, "1") | {"x" * 1_000_000: "1"}).notices()
+    assert taken.seconds < 2
+    about = [line for line in said if "Apache Kafka or kwire" in line]
+    assert about[0].endswith("the nearest known one is log.retention.hours")
+    assert about[-1] == "29951 more keys are no configs of Apache Kafka or kwire"
+    assert len(about) == 51
