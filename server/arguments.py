@@ -35,6 +35,11 @@ class Parser(ArgumentParser):
                 raise ArgumentError(action, f"{shown(arg_string)} {refused}")
         return super()._get_value(action, arg_string)
 
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = ", ".join(map(str, action.choices))
+            raise ArgumentError(action, f"{shown(str(value))} is not one of {known}")
+
 
 def is_path(action: Action) -> bool:
     """Whether the value of an argument is a path."""

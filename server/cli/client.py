@@ -33,8 +33,8 @@ def no_partition(topic: str, partition: int, count: int) -> CommandError:
     return CommandError(f"{topic}: no partition {partition}; {there}")
 
 
-def add_bootstrap(parser: ArgumentParser) -> None:
-    """Add the option for the cluster's address."""
+def add_bootstrap(parser: ArgumentParser, *properties: str) -> None:
+    """Add the options for the cluster's address and client properties. Shape: `properties` are more names for -X."""
     parser.add_argument(
         "--bootstrap",
         "--bootstrap-server",
@@ -45,8 +45,7 @@ def add_bootstrap(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-X",
         "--command-property",
-        "--consumer-property",
-        "--producer-property",
+        *properties,
         metavar="KEY=VALUE",
         dest="properties",
         type=key_value,

@@ -12,7 +12,7 @@ from ..config import ConfigError
 from ..config.endpoints import parse_host_port
 from ..config.properties import PropertiesError
 from ..log.meta_properties import META_PROPERTIES
-from .client import add_bootstrap
+from .client import add_bootstrap, whole_number
 from .log_output import configure_logging
 from .output import add_output
 from .serve import read_file
@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--brokers",
         metavar="N",
-        type=int,
+        type=whole_number,
         default=DEFAULT_BROKERS,
         help=f"number of brokers; their ids are 0 to N-1 (default {DEFAULT_BROKERS})",
     )

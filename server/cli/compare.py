@@ -8,6 +8,8 @@ from collections import Counter
 from importlib import import_module
 from typing import Any
 
+from .output import failure
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of `kwire compare`."""
@@ -39,7 +41,7 @@ def run(options: Namespace) -> int:
             for each in (options.one, options.other)
         ]
     except (OSError, ValueError, client.KafkaError) as error:
-        print(f"kwire: {error}", file=sys.stderr)
+        print(f"kwire: {failure(error)}", file=sys.stderr)
         return 2
     differences = compare.compare(*played)
     if options.summary:

@@ -58,7 +58,7 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of `kwire consume`."""
-    add_bootstrap(parser)
+    add_bootstrap(parser, "--consumer-property")
     parser.add_argument("topics", metavar="TOPIC", nargs="+")
     parser.add_argument(
         "-g",
@@ -182,6 +182,8 @@ def check(options: Namespace) -> Form:
         raise UsageError(f"--{'property' if options.property else 'format'}: {error}") from None
     if options.property and (options.format != "value" or options.base64):
         raise UsageError("--property and --format: give only one of them")
+    if options.group == "":
+        raise UsageError("--group: the name of a group is not empty")
     if options.group is not None:
         for name in ("partition", "offset", "until"):
             if getattr(options, name) is not None:

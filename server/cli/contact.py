@@ -207,6 +207,9 @@ def log_in(wire: Wire, host: str, arguments: Mapping[str, Any]) -> None:
     try:
         client = login_client(host, arguments)
         shaken = wire.ask(SaslHandshakeRequest(mechanism=mechanism), 1)
+        if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            plain = arguments["security_protocol"].removeprefix("SASL_")
+            raise ContactError(f"this port has no logins: -X security.protocol={plain}")
         if shaken.error_code:
             offered = ", ".join(shaken.mechanisms) or "none"
             said = ErrorCode(shaken.error_code).name.replace("_", " ").lower()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from .client import Progress
+from .output import failure
 from .serve import DEFAULT_DATA_DIR
 from .stores import NoStore, add_broker_settings, choose_store, embedded_path, open_store
 
@@ -103,7 +104,7 @@ def run(options: Namespace) -> int:
         OSError,
         ValueError,
     ) as error:
-        print(f"kwire: {error}", file=sys.stderr)
+        print(f"kwire: {failure(error)}", file=sys.stderr)
         return 1
     print(f"{count} nodes {options.verb}ed", file=sys.stderr)
     return 0

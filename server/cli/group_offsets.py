@@ -32,7 +32,8 @@ from kwire.messages.offset_fetch import OffsetFetchRequest
 from kwire.messages.share_group_describe import ShareGroupDescribeRequest
 
 from ..explain.asking import GROUP, Unavailable, coordinator_of
-from .brokers import Brokers, check
+from .brokers import Brokers, Unreached, check
+from .client import CommandError
 from .reset_target import Partition
 
 
@@ -54,7 +55,12 @@ class GroupOffsets(Protocol):
 
 def offsets_of(brokers: Brokers, group: str) -> GroupOffsets:
     """The offsets of a group; an unknown group is treated as one with committed offsets. Errors: Unavailable."""
-    broker = brokers.run(coordinator_of(GROUP, group))
+    try:
+        broker = brokers.run(coordinator_of(GROUP, group))
+    except Unavailable as error:
+        if isinstance(error, Unreached):
+            raise
+        raise CommandError(f"{group}: {error}") from None
     try:
         described = brokers.ask(ShareGroupDescribeRequest(group_ids=[group]), broker)
     except Unavailable:

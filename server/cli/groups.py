@@ -19,6 +19,7 @@ from ..explain.asking import (
     EARLIEST,
     GROUP,
     LATEST,
+    Unavailable,
     coordinator_if_any,
     ends_of,
     metadata_of,
@@ -27,7 +28,7 @@ from ..explain.asking import (
 from ..explain.facts import GroupFacts
 from ..explain.live_groups import group_facts
 from ..explain.words import counted
-from .brokers import Brokers, check, with_brokers
+from .brokers import Brokers, Unreached, check, with_brokers
 from .client import NO_EFFECT, CommandError, add_bootstrap, no_partition, whole_number
 from .client_properties import UsageError
 from .group_offsets import GroupOffsets, offsets_of
@@ -452,11 +453,21 @@ def offsets_at(
     return {tp: offset for tp, offset in found.items() if offset >= 0}
 
 
+def coordinator(brokers: Brokers, group: str) -> int | None:
+    """The coordinator of a group; None if there has never been a group. Errors: CommandError, which names the group."""
+    try:
+        return brokers.run(coordinator_if_any(GROUP, group))
+    except Unavailable as error:
+        if isinstance(error, Unreached):
+            raise
+        raise CommandError(f"{group}: {error}") from None
+
+
 def delete_groups(brokers: Brokers, options: Namespace) -> int:
     """Delete groups and their offsets."""
     code = 0
     for name in named(brokers, options):
-        broker = brokers.run(coordinator_if_any(GROUP, name))
+        broker = coordinator(brokers, name)
         if broker is None:
             code = refused(name, ErrorCode.GROUP_ID_NOT_FOUND)
             continue
@@ -468,7 +479,7 @@ def delete_groups(brokers: Brokers, options: Namespace) -> int:
 def delete_offsets(brokers: Brokers, options: Namespace) -> int:
     """Remove a group's offsets. Errors: UsageError for single partitions of a share group."""
     group = options.group
-    if brokers.run(coordinator_if_any(GROUP, group)) is None:
+    if coordinator(brokers, group) is None:
         return refused(group, ErrorCode.GROUP_ID_NOT_FOUND)
     offsets = offsets_of(brokers, group)
     if not offsets.by_partition and any(numbers is not None for _, numbers in options.topic):

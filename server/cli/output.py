@@ -39,6 +39,13 @@ def show_rows(
     print_table(head, rows)
 
 
+def failure(error: Exception) -> str:
+    """The text of an error for people: of a system error, what failed and why, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
 def cell(value: object) -> str:
     """A value for people: a dash for nothing, commas between the items of a list."""
     if value is None:

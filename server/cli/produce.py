@@ -34,7 +34,7 @@ CHUNK = 256 * 1024
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of `kwire produce`."""
-    add_bootstrap(parser)
+    add_bootstrap(parser, "--producer-property")
     parser.set_defaults(optional_last="file")
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(

@@ -17,6 +17,7 @@ from ..config.properties import PropertiesError, parse_properties
 from ..config.tables import nearest
 from ..event_loop import said_at_start
 from ..metadata.endpoint import SECURITY_PROTOCOLS, WILDCARDS, Endpoint
+from .client import whole_number
 from .log_output import configure_logging
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--workers",
         metavar="N",
-        type=int,
+        type=whole_number,
         help="run N brokers, which use up to N cores. Ids and ports count up from the given ones; each broker has its own folder in "
         "the data directory. They share a metadata store, which this command serves unless --zookeeper is given",
     )

@@ -28,6 +28,7 @@ from ..explain.asking import EARLIEST, LATEST, TOPIC_CONFIG, Unavailable, ends_o
 from ..explain.words import counted
 from .brokers import Brokers, refusals, with_brokers
 from .client import INT16, INT32, CommandError, add_bootstrap, count_from, key_value
+from .client_properties import UsageError
 from .output import add_output, show_rows, wants_json
 
 #: How long a broker may take for a change, for its answer, and until all brokers know a new topic. Unit: s.
@@ -314,7 +315,7 @@ def alter_topics(brokers: Brokers, options: Namespace) -> int:
     changes = [(key, SET, value) for key, value in options.configs]
     changes += [(key, DELETE, None) for key in options.reset]
     if not changes and options.partitions is None:
-        raise CommandError("nothing to change: give -p, -c or --reset")
+        raise UsageError("nothing to change: give -p, -c or --reset")
     names = list(dict.fromkeys(options.topics))
     if options.if_exists:
         there = {topic.name for topic in described(brokers)}

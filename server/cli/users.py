@@ -25,7 +25,7 @@ from kwire.messages.describe_user_scram_credentials import (
 
 from .brokers import Brokers, check, refusals, with_brokers
 from .client import CommandError, add_bootstrap
-from .output import add_output, show_rows
+from .output import add_output, failure, show_rows
 from .stores import add_broker_settings
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ def password(options: Namespace) -> str:
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"{path}: {error}") from None
+            raise CommandError(
+                failure(error) if isinstance(error, OSError) else f"{path}: not a text file"
+            ) from None
         text = lines[0] if lines else ""
     if not text:
         raise CommandError("the password is empty")
@@ -265,7 +267,7 @@ def in_store(
             Path(options.data_dir).mkdir(parents=True, exist_ok=True)
         return asyncio.run(work())
     except (CommandError, StoreError, OSError, ValueError) as error:
-        print(f"kwire: {error}", file=sys.stderr)
+        print(f"kwire: {failure(error)}", file=sys.stderr)
         return 1
 
 

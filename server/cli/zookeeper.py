@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import ConfigError
 from ..config.endpoints import parse_host_port
+from .client import whole_number
 from .log_output import configure_logging
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--tick-ms",
         metavar="MS",
-        type=int,
+        type=whole_number,
         default=2000,
         help="length of a tick; session timeouts are between 2 and 20 ticks (default 2000)",
     )

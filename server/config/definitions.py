@@ -80,7 +80,8 @@ class ConfigError(ValueError):
         """The message for a terminal: `key=value: reason; allowed: range`."""
         if self.key is None:
             return str(self)
-        name = self.key if self.value is None else f"{self.key}={self.value}"
+        equals = " " if self.key.startswith("--") else "="
+        name = self.key if self.value is None else f"{self.key}{equals}{self.value}"
         said = f"{name}: {self.reason or self}"
         return f"{said}; allowed: {self.allowed}" if self.allowed else said
 

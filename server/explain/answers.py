@@ -56,7 +56,7 @@ CAUSES = {
     "visible": "Nothing hides the record.",
     # Groups.
     "no_group": "The group does not exist.",
-    "coordinator_unavailable": "The group's or transaction's coordinator does not answer.",
+    "coordinator_unavailable": "The group's or transaction's coordinator does not answer, or refuses to.",
     "group_not_served": "The coordinator stores the group, but does not serve groups of its type (consumer or share).",
     "group_empty": "The group has no members.",
     "group_preparing_rebalance": "The group is waiting for members to rejoin.",

@@ -43,7 +43,7 @@ def the_group(facts: GroupFacts) -> Answer:
         said = f"Group {group} is stored, but groups of its type are not served now: {facts.problem_text}."
         return of_group(facts, "group_not_served", said)
     if facts.problem is not None:
-        said = f"The coordinator of group {group} does not answer: {facts.problem_text}."
+        said = f"The coordinator of group {group} cannot be asked: {facts.problem_text}."
         return of_group(facts, "coordinator_unavailable", said)
     if facts.state == "Empty":
         said = f"Group {group} has no members, so nothing is read for it; its offsets are kept."

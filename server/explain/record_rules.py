@@ -21,7 +21,7 @@ PROBLEMS = {
     "NO_TOPIC": ("no_topic", "There is no topic {topic}."),
     "NO_PARTITION": (
         "no_partition",
-        "Topic {topic} has no partition {partition}; its partitions are 0 to {last}.",
+        "Topic {topic} has no partition {partition}; {there}.",
     ),
     "NOT_AUTHORIZED": ("not_authorized", "This user may not read topic {topic}."),
     "NO_LEADER": (
@@ -44,7 +44,9 @@ def a_problem(facts: RecordFacts) -> Answer | None:
         partition=facts.partition,
         offset=facts.offset,
         name=facts.name,
-        last=(facts.partitions or 1) - 1,
+        there="its only partition is 0"
+        if facts.partitions == 1
+        else f"its partitions are 0 to {(facts.partitions or 1) - 1}",
         replicas=listed([str(each.broker) for each in facts.replicas]) or "unknown",
         text=facts.problem_text,
     )

@@ -39,7 +39,7 @@ def explain_transaction(facts: TransactionFacts) -> Answer:
         said = f"No coordinator knows the transactional id {name}: it was never used, or has expired (transactional.id.expiration.ms)."
         return answer("no_transactional_id", said)
     if facts.problem is not None:
-        said = f"The coordinator of transactional id {name} does not answer: {facts.problem_text}."
+        said = f"The coordinator of transactional id {name} cannot be asked: {facts.problem_text}."
         return answer("coordinator_unavailable", said)
     state = facts.state
     if state in ("CompleteCommit", "CompleteAbort"):

@@ -146,7 +146,7 @@ def test_topics_are_created_described_changed_and_deleted(broker: KwireBroker) -
     assert "kwire: nosuch: " in kwire(broker, "topics", "describe", "nosuch", code=1)
     assert "one  4 partitions" in kwire(broker, "topics", "describe")
     assert kwire(broker, "topics", "describe", "--under-replicated") == ""
-    assert "nothing to change" in kwire(broker, "topics", "alter", "one", code=1)
+    assert "nothing to change" in kwire(broker, "topics", "alter", "one", code=2)
     said = kwire(broker, "topics", "alter", "one", "-c", "nonsense=1", code=1)
     assert said == "kwire: one: Unknown topic config name: nonsense\n"
     assert "Unknown topic config" in kwire(
