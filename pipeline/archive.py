@@ -24,10 +24,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from . import fetched
 from .archive_checks import Checks, checkpoint_of
 from .archive_compaction import compact, sweep_replaced
-from .archive_files import PART, Staged, publish, stage, staged, sweep
+from .archive_files import NO_HOUR, PART, Staged, publish, stage, staged, sweep
 from .archive_options import add_arguments
 from .archive_plan import Range, plan
-from .archive_slices import Read, stage_slices
+from .archive_slices import HOURS, Read, stage_slices
 from .bar import Bar, is_shown, watching_tasks
 from .checkpoints import Batch
 from .cluster import Cluster
@@ -215,6 +215,7 @@ class _Job:
         self.tables = Follower(archive, options, partial(_by_spark, spark))
         self.rows = self.files = 0
         self.batch_rows: dict[int, int] = {}
+        self.by_day: set[str] = set()
         self.bar: Bar | None = None
 
     def run(self) -> int:
@@ -354,6 +355,7 @@ class _Job:
             ) from error
         storage.delete(f"{STAGING}/{token}")
         self.tables.follow()
+        self._tell_days(entries)
         self.batch_rows[batch] = sum(entry.rows for entry in entries)
         self.rows += self.batch_rows[batch]
         self.files += len(found)
@@ -362,6 +364,19 @@ class _Job:
                 print(
                     f"kwire pipeline: {entry.topic}-{entry.partition}: offsets {first} to {last} were deleted before"
                     " they were archived; the gap is recorded",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    def _tell_days(self, entries: list[Entry]) -> None:
+        """Say once of each partition that it has files without an hour: who reads by the hour would miss them."""
+        for entry in entries:
+            name = f"{entry.topic}-{entry.partition}"
+            if name not in self.by_day and any(NO_HOUR in file.path for file in entry.files):
+                self.by_day.add(name)
+                print(
+                    f"kwire pipeline: {name}: records of more than {HOURS} hours alternate, so that their files are by day, and"
+                    " hour is null",
                     file=sys.stderr,
                     flush=True,
                 )

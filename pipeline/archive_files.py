@@ -49,6 +49,10 @@ SCHEMA = StructType(
 PART = "_part"
 #: The level of the hour in which records were made, counted from 1970; files that count have their date and hour instead.
 HOUR = "_hour"
+#: What that level begins with if it is a day, because records of many hours are in one file; the file has no hour then.
+DAY = "d"
+#: The folder of files without an hour, which Hive, Spark and others read as null.
+NO_HOUR = "hour=__HIVE_DEFAULT_PARTITION__"
 _FOLDERS = ("topic", HOUR, PART)
 #: Files that a task writes side by side; with more, its rows are sorted first.
 OPEN_FILES = 32
@@ -96,8 +100,13 @@ def stage(
     # In milliseconds, and with minimum and maximum in the footer; Spark's default, INT96, has neither.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    hour = sf.floor(sf.unix_seconds("timestamp") / 3600).alias(HOUR)
-    placed = frame.select(*COLUMNS, "topic", hour, PART)
+    seconds = sf.unix_seconds("timestamp")
+    level = sf.floor(seconds / 3600).cast("string")
+    if "hour" in frame.columns:
+        # Files of an archive, which keep their days.
+        day = sf.concat(sf.lit(DAY), sf.floor(seconds / 86_400).cast("string"))
+        level = sf.when(sf.col("hour").isNull(), day).otherwise(level)
+    placed = frame.select(*COLUMNS, "topic", level.alias(HOUR), PART)
     if in_order:
         # Sorting costs more than anything else here. Spark sorts anyway if a task turns out to need more files, and not by offset.
         with _settings(spark, _UNSORTED):
@@ -147,7 +156,7 @@ def staged(storage: Storage, token: str, origin: str, names: Collection[str]) ->
         levels = dict(
             level.split("=", 1) for level in path.removeprefix(root + "/").split("/")[:-1]
         )
-        folder = f"topic={levels['topic']}/{folders_of(int(levels[HOUR]))}"
+        folder = f"topic={levels['topic']}/{folders_of(levels[HOUR])}"
 
         def named(
             partition: int,
@@ -162,12 +171,16 @@ def staged(storage: Storage, token: str, origin: str, names: Collection[str]) ->
     return found
 
 
-def folders_of(hour: int) -> str:
-    """The folders of an hour, counted from 1970: `date=2026-01-02/hour=23`, with the year as Spark writes it."""
-    date = np.datetime64(hour, "h").astype("datetime64[D]")
+def folders_of(level: str) -> str:
+    """The folders of an hour or a DAY, counted from 1970: `date=2026-01-02/hour=23`, with the year as Spark writes it."""
+    if level.startswith(DAY):
+        date, hour = np.datetime64(int(level.removeprefix(DAY)), "D"), NO_HOUR
+    else:
+        date = np.datetime64(int(level), "h").astype("datetime64[D]")
+        hour = f"hour={int(level) % 24:02}"
     year, month, day = str(date).rsplit("-", 2)
     sign = "-" if int(year) < 0 else "+" if int(year) > 9999 else ""
-    return f"date={sign}{abs(int(year)):04}-{month}-{day}/hour={hour % 24:02}"
+    return f"date={sign}{abs(int(year)):04}-{month}-{day}/{hour}"
 
 
 def _parquet_files(storage: Storage, folder: str) -> Iterable[str]:

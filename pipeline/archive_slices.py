@@ -12,20 +12,23 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 from pyspark.sql import SparkSession
 
-from .archive_files import HOUR, PART, staging_folder
+from .archive_files import DAY, HOUR, PART, staging_folder
 from .manifest import COLUMNS, STAGING
 from .segments.columns import RECORD_COLUMNS
 from .storage import Storage
 
 HOUR_US = 3_600_000_000
-#: Bytes of one row group before compression, which a task keeps in memory.
+#: Bytes before compression that a task keeps in memory; what a file has of them becomes a row group.
 ROW_GROUP_BYTES = 64 << 20
-#: The maximum number of open files of a task. If records alternate between more hours, an hour gets more than one file.
+#: The maximum number of open files of a task.
 OPEN_FILES = 32
+#: The most hours whose records may alternate; with more, there would be a file for every few records, so files are by day.
+HOURS = 64
 _SCHEMA = pa.schema([(name, RECORD_COLUMNS[name]) for name in COLUMNS])
 #: As Spark's writer has it; Arrow's default is 1.
 _ZSTD_LEVEL = 3
@@ -76,81 +79,89 @@ def write_slice(cut: Cut, read: Read, place: str, compression: str) -> list[str]
     files = _Files(cut, Path(place), compression)
     try:
         for batch in read(cut):
-            for hour, rows in by_hour(batch):
-                files.add(hour, rows)
+            files.add(batch)
     finally:
         files.close()
     return files.names
 
 
-def by_hour(batch: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of each hour since 1970, in their order; most batches have one hour."""
-    stamps = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    hours = stamps // HOUR_US
-    first = int(hours[0])
-    if (hours == first).all():
-        yield first, batch
+def by_hour(table: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of each hour in their order, or of each day if too many hours alternate, with the level of their folder."""
+    stamps = table.column("timestamp").cast(pa.int64()).to_numpy()
+    numbers, prefix = stamps // HOUR_US, ""
+    if (numbers == numbers[0]).all():
+        yield f"{numbers[0]}", table
         return
-    for hour in np.unique(hours):
-        yield int(hour), batch.filter(pa.array(hours == hour))
+    if alternating(numbers) > HOURS:
+        numbers, prefix = numbers // 24, DAY
+    order = np.argsort(numbers, kind="stable")
+    table, numbers = table.take(pa.array(order)), numbers[order]
+    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+        yield f"{prefix}{numbers[start]}", table.slice(start, end - start)
+
+
+def alternating(hours: npt.NDArray[np.int64]) -> int:
+    """The largest number of hours that one place is in, each from its first record to its last."""
+    _, first = np.unique(hours, return_index=True)
+    _, last = np.unique(hours[::-1], return_index=True)
+    steps = np.zeros(len(hours) + 1, np.int64)
+    steps[first] += 1
+    steps[len(hours) - last] -= 1
+    return int(steps.cumsum().max())
 
 
 class _Files:
-    """The open files of one task: one for each hour."""
+    """The files of one task, and the rows that wait to become their next row groups."""
 
     def __init__(self, cut: Cut, place: Path, compression: str) -> None:
         self._cut = cut
         self._place = place
         self._compression = compression
-        self._open: dict[int, _File] = {}
+        self._open: dict[str, pyarrow.parquet.ParquetWriter] = {}
+        self._rows: list[Any] = []
+        self._bytes = 0
         self.names: list[str] = []
 
-    def add(self, hour: int, rows: Any) -> None:
-        file = self._open.get(hour)
-        if file is None:
+    def add(self, rows: Any) -> None:
+        """Take rows, and write all that wait if they are enough for row groups."""
+        self._rows.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what waits, and end the files."""
+        try:
+            self._flush()
+        finally:
+            for writer in self._open.values():
+                writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            table = pa.Table.from_batches(self._rows, _SCHEMA)
+            self._rows, self._bytes = [], 0
+            for level, rows in by_hour(table):
+                self._writer(level).write_table(rows)
+
+    def _writer(self, level: str) -> pyarrow.parquet.ParquetWriter:
+        writer = self._open.get(level)
+        if writer is None:
             if len(self._open) == OPEN_FILES:
                 self._open.pop(next(iter(self._open))).close()
-            folder = f"topic={self._cut.topic}/{HOUR}={hour}/{PART}={self._cut.partition}"
+            folder = f"topic={self._cut.topic}/{HOUR}={level}/{PART}={self._cut.partition}"
             name = f"{folder}/{uuid4()}.parquet"
-            file = self._open[hour] = _File(self._place / name, self._compression)
+            path = self._place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Arrow's name for Parquet's own form of LZ4, which both of our names select here.
+            codec = "lz4" if self._compression == "lz4_raw" else self._compression
+            writer = self._open[level] = pyarrow.parquet.ParquetWriter(
+                path,
+                _SCHEMA,
+                compression=codec,
+                compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
+                use_dictionary=[name for name in COLUMNS if name != "offset"],
+            )
             self.names.append(name)
-        file.add(rows)
-        if sum(each.waiting_bytes for each in self._open.values()) >= ROW_GROUP_BYTES:
-            max(self._open.values(), key=lambda each: each.waiting_bytes).flush()
-
-    def close(self) -> None:
-        for file in self._open.values():
-            file.close()
-
-
-class _File:
-    """A Parquet file, and the rows that wait to become its next row group."""
-
-    def __init__(self, path: Path, compression: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Arrow's name for Parquet's own form of LZ4, which both of our names select here.
-        codec = "lz4" if compression == "lz4_raw" else compression
-        self._writer = pyarrow.parquet.ParquetWriter(
-            path,
-            _SCHEMA,
-            compression=codec,
-            compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
-            use_dictionary=[name for name in COLUMNS if name != "offset"],
-        )
-        self._rows: list[Any] = []
-        self.waiting_bytes = 0
-
-    def add(self, rows: Any) -> None:
-        self._rows.append(rows)
-        self.waiting_bytes += rows.nbytes
-
-    def flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(pa.Table.from_batches(self._rows, _SCHEMA))
-            self._rows, self.waiting_bytes = [], 0
-
-    def close(self) -> None:
-        try:
-            self.flush()
-        finally:
-            self._writer.close()
+        return writer

@@ -4,7 +4,7 @@
 | --- | --- |
 | `_archive/<number>.json` | one commit: entries added, entries replaced by a compaction, replaced files that are deleted |
 | `_archive/<number>.snapshot.json` | all entries after that commit, so that readers need not read each commit |
-| `topic=T/date=D/hour=H/T-P-<first>-<last>-<origin>.parquet` | records of one partition in one hour, by offset |
+| `topic=T/date=D/hour=H/T-P-<first>-<last>-<origin>.parquet` | records of one partition in one hour, or of one day if H is null, by offset |
 | `_staging/<writer>/` | what a run is writing; the next run removes it |
 | `_checkpoints/<group>/` | Spark's checkpoint, unless it is elsewhere |
 

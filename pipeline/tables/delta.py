@@ -26,7 +26,7 @@ from .tables import Conflict, Snapshot, TableFile, rolled_back
 
 #: The application id of our transactions.
 APPLICATION = "kwire-archive"
-_HOUR = re.compile(r"(?:^|/)date=([^/]+)/hour=(\d+)/")
+_HOUR = re.compile(r"(?:^|/)date=([^/]+)/hour=(\d+|__HIVE_DEFAULT_PARTITION__)/")
 _NEAR_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _DAY = re.compile(r"(?:^|/)date=([^/]+)/")
 
@@ -277,13 +277,13 @@ def _day(path: str) -> str | None:
 
 
 def _hour(path: str) -> tuple[int | None, int | None]:
-    """The first and the last millisecond of the hour in a file's path; None if there is none."""
+    """The first and the last millisecond of the hour in a file's path, or of the day if it has no hour; None if there is neither."""
     found = _HOUR.search(path)
     if found is None:
         return None, None
-    day, hour = unquote(found[1]), int(found[2])
-    first = (int(np.datetime64(day, "D").astype(np.int64)) * 24 + hour) * 3_600_000
-    return first, first + 3_600_000 - 1
+    day = int(np.datetime64(unquote(found[1]), "D").astype(np.int64)) * 24
+    first, hours = (day + int(found[2]), 1) if found[2].isdecimal() else (day, 24)
+    return first * 3_600_000, (first + hours) * 3_600_000 - 1
 
 
 def _iso(ms: int) -> str:

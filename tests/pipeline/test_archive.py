@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kwire.pipeline import archive as job
-from kwire.pipeline.archive_files import read_archive
+from kwire.pipeline.archive_files import NO_HOUR, read_archive
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.log_cluster import LogCluster
 from kwire.pipeline.manifest import Archive
@@ -135,6 +135,35 @@ def _compacts(spark: SparkSession, path: Path, wanted: list[archive_model.Record
     assert job.compact_archive(spark, options_of(*words)) == 0
     assert parquet_files(path) - {str(stray.relative_to(path))} == named_files(path) == names
     assert archived(path) == sorted(wanted)
+
+
+def test_scattered_hours_become_files_by_day_and_compaction_keeps_the_days(
+    archive: Archiver,
+    spark: SparkSession,
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "archive"
+    create_topic(broker.bootstrap, topic)
+    wanted = []
+    for _ in range(2):
+        for _ in range(2):
+            wanted += produce(broker.bootstrap, topic, 100, step_ms=3_600_000)
+        assert archive(f"--topics={topic}") == 0
+        told = f"{topic}-0: records of more than 64 hours alternate"
+        assert capsys.readouterr().err.count(told) == 1
+    assert archived(path) == sorted(wanted)
+    days = {name.split("/")[1] for name in named_files(path)}
+    assert len(days) == 6 and len(named_files(path)) == 12
+    assert job.compact_archive(spark, options_of(f"--path={path}", "--compact")) == 0
+    assert archived(path) == sorted(wanted)
+    assert {name.rpartition("/")[0] for name in named_files(path)} == {
+        f"topic={topic}/{day}/{NO_HOUR}" for day in days
+    }
+    assert len(named_files(path)) == 6
+    assert rows_of(read_archive(spark, Archive(path)).where("hour IS NULL")) == sorted(wanted)
 
 
 @pytest.mark.parametrize("killed_in", ["commit_batch", "_write_snapshot"])

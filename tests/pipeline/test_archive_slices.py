@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from kwire.pipeline import archive_slices
 from kwire.pipeline.archive_files import SCHEMA, folders_of
-from kwire.pipeline.archive_slices import write_slice
+from kwire.pipeline.archive_slices import alternating, write_slice
 from kwire.pipeline.log_cluster import LogCluster
 from kwire.pipeline.manifest import COLUMNS
 from kwire.pipeline.segments import tasks
+from kwire.pipeline.segments.columns import RECORD_COLUMNS
 from server.log.checkpoint import HIGH_WATERMARK, write_offsets
 from server.log.file_layer import FileLayer
 
@@ -25,14 +30,81 @@ START_MS = 491_000 * HOUR_MS
 
 
 def test_hours_become_folders_as_spark_writes_them() -> None:
-    assert folders_of(0) == "date=1970-01-01/hour=00"
-    assert folders_of(-1) == "date=1969-12-31/hour=23"
-    assert folders_of(491_000) == "date=2026-01-05/hour=08"
+    assert folders_of("0") == "date=1970-01-01/hour=00"
+    assert folders_of("-1") == "date=1969-12-31/hour=23"
+    assert folders_of("491000") == "date=2026-01-05/hour=08"
     ten_thousand = int(np.datetime64("10000-01-01T05", "h").astype(np.int64))
-    assert folders_of(ten_thousand) == "date=+10000-01-01/hour=05"
-    assert folders_of(int(np.datetime64("-0043-03-15T12", "h").astype(np.int64))) == (
-        "date=-0043-03-15/hour=12"
-    )
+    assert folders_of(f"{ten_thousand}") == "date=+10000-01-01/hour=05"
+    caesar = int(np.datetime64("-0043-03-15T12", "h").astype(np.int64))
+    assert folders_of(f"{caesar}") == "date=-0043-03-15/hour=12"
+    assert folders_of("d20458") == "date=2026-01-05/hour=__HIVE_DEFAULT_PARTITION__"
+    assert folders_of("d-1") == "date=1969-12-31/hour=__HIVE_DEFAULT_PARTITION__"
+
+
+@pytest.mark.parametrize(
+    ("hours", "count"),
+    [
+        ([5], 1),
+        ([*range(100)], 1),
+        ([*range(99, -1, -1)], 1),
+        ([0, 1, 0, 2, 3, 2, 3], 2),
+        ([*range(100), *range(100)], 100),
+        ([*range(100), *range(0, 100, 2)], 51),
+    ],
+)
+def test_hours_alternate_from_their_first_record_to_their_last(
+    hours: list[int], count: int
+) -> None:
+    assert alternating(np.array(hours, np.int64)) == count
+
+
+class Hours(NamedTuple):
+    """Records of one partition in these hours since 1970, one after the other."""
+
+    hours: list[int]
+    topic: str = "t"
+    partition: int = 3
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """In batches of 700 records."""
+        for at in range(0, len(self.hours), 700):
+            hours = self.hours[at : at + 700]
+            rows = {name: pa.nulls(len(hours), RECORD_COLUMNS[name]) for name in COLUMNS}
+            rows["offset"] = pa.array(range(at, at + len(hours)), pa.int64())
+            micros = pa.array([hour * HOUR_MS * 1000 for hour in hours], pa.int64())
+            rows["timestamp"] = micros.cast(RECORD_COLUMNS["timestamp"])
+            yield pa.RecordBatch.from_pydict(rows)
+
+
+def files_of(path: Path, hours: list[int]) -> dict[str, list[int]]:
+    """The level of each file that is written -> its hours; checks that all records are there, in order."""
+    found: dict[str, list[int]] = {}
+    every: list[int] = []
+    for name in write_slice(Hours(hours), Hours.read, str(path), "zstd"):
+        table = pyarrow.parquet.read_table(path / name, partitioning=None)
+        offsets = table.column("offset").to_pylist()
+        assert offsets == sorted(offsets)
+        every += offsets
+        level = name.split("/")[1].removeprefix("_hour=")
+        assert level not in found
+        found[level] = [hours[offset] for offset in offsets]
+    assert sorted(every) == [*range(len(hours))]
+    return found
+
+
+def test_records_of_scattered_hours_are_in_one_file_for_each_day(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    days = 30
+    found = files_of(tmp_path, [491_016 + rng.randrange(24 * days) for _ in range(3_000)])
+    assert [*found] == [f"d{day}" for day in range(20_459, 20_459 + days)]
+    assert all({hour // 24 for hour in of} == {int(day[1:])} for day, of in found.items())
+
+
+def test_hours_that_follow_each_other_have_files_of_their_own_however_many(tmp_path: Path) -> None:
+    # Each has a late record of the hour before it.
+    hours = [hour for late in range(200) for hour in (late + 1, late + 1, late)]
+    found = files_of(tmp_path, hours)
+    assert sorted(map(int, found)) == [*range(201)]
 
 
 @pytest.mark.parametrize("open_files", [2, 32])

@@ -341,7 +341,7 @@ def test_times_that_python_does_not_know_do_not_stop_a_table(
         "offset": pa.array([10], pa.int64()),
         "timestamp": pa.array([far_ms * 1000], pa.int64()).cast(_kinds()["timestamp"]),
     }
-    name = f"topic=orders/{folders_of(hour)}/orders-0-{10:020d}-{10:020d}-b1.parquet"
+    name = f"topic=orders/{folders_of(f'{hour}')}/orders-0-{10:020d}-{10:020d}-b1.parquet"
     file = tmp_path / name
     file.parent.mkdir(parents=True)
     pq.write_table(pa.table(columns, schema=raw_schema()), file)
