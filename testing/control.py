@@ -13,15 +13,18 @@ import itertools
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from kwire.errors import EncodeError
 from kwire.server.console.guard import is_origin_of
 from kwire.server.http.messages import HttpRequest, HttpResponse, as_json
+from kwire.server.integers import parse_integer
 
 from . import words
 from .client import KafkaError
@@ -38,6 +41,8 @@ MAX_FORKS = 100
 #: The path of a fork, and of its resources.
 FORK = re.compile(r"/v1/fork/([0-9]{1,9})(/.+)")
 JSON_LINES = "application/jsonl"
+#: Stands for every whole number beyond 64 bits.
+FAR = 1 << 64
 
 
 class NotFound(LookupError):
@@ -131,7 +136,11 @@ class Control:
             return as_json(denied.status, {"error": str(denied)})
         except NotFound as error:
             return as_json(404, {"error": str(error)})
-        except (ValueError, TypeError) as error:  # also of the verbs: BadRequest and their own
+        except (
+            ValueError,
+            TypeError,
+            EncodeError,
+        ) as error:  # also of the verbs: BadRequest and their own
             return as_json(400, {"error": str(error)})
         except KafkaError as error:
             return as_json(409, {"error": str(error), "code": error.code.name})
@@ -230,11 +239,13 @@ class Control:
 
     def advance(self, asked: Asked) -> Any:
         keep = asked.body.get("keep_members", False)
-        self.broker.clock.advance(asked.body["duration"], keep_members=keep)
+        with _naming("duration"):
+            self.broker.clock.advance(asked.body["duration"], keep_members=keep)
         return self.clock(asked)
 
     def jump(self, asked: Asked) -> Any:
-        self.broker.clock.jump(asked.body["duration"])
+        with _naming("duration"):
+            self.broker.clock.jump(asked.body["duration"])
         return self.clock(asked)
 
     # -- faults
@@ -359,6 +370,15 @@ class Control:
         return openapi()
 
 
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let a message about a value name its word. Errors: BadRequest."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(f"{name} in the body: {error}") from None
+
+
 class _Denied(Exception):
     """Raised if the request is refused regardless of its content."""
 
@@ -410,10 +430,18 @@ def _recording(number: int, recorder: Recorder) -> dict[str, Any]:
 
 
 def _number(text: str, known: Mapping[int, Any], what: str) -> int:
-    number = int(text) if text.isascii() and text.isdecimal() else -1
-    if number not in known:
+    number: int | None = parse_integer(text)
+    if number is None or number not in known:
         there = ", ".join(map(str, known)) or "none"
-        raise NotFound(f"there is no {what} {text}; there are {there}")
+        raise NotFound(f"there is no {what} {text[:60]}; there are {there}")
+    return number
+
+
+def _whole_number(digits: str) -> int:
+    """A number of a body; Python converts no more than 4,300 digits, and nothing here has more than 19."""
+    number: int | None = parse_integer(digits)
+    if number is None:
+        return -FAR if digits.startswith("-") else FAR
     return number
 
 
@@ -422,9 +450,11 @@ def _body(request: HttpRequest, operation: Operation) -> Any:
     if operation.body is None:
         return None
     try:
-        given = json.loads(request.body or b"{}")
+        given = json.loads(request.body or b"{}", parse_int=_whole_number)
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
     return checked(given, operation.body, "the body") if operation.checks_body else given
 
 

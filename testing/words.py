@@ -5,20 +5,28 @@ The requests are checked with these tables, and the OpenAPI description is made 
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from kwire.server.integers import parse_integer
+
+from .durations import to_ms
 from .faults import DISK_OPERATIONS
 from .nearest import nearest
 
 
 class Word(NamedTuple):
-    """One word of a request. Shape: `kind` is a key of KINDS; `text` says what it means."""
+    """One word of a request. Shape: `kind` is a key of KINDS; `text` says what it means; whole numbers have `bits`."""
 
     kind: str
     text: str
     is_needed: bool = False
+    bits: int = 32
+
+
+#: The maximum size of a string, which is that of Kafka's protocol. Unit: bytes.
+MAX_STRING = 32_767
 
 
 class BadRequest(ValueError):
@@ -57,7 +65,9 @@ _WHEN = {
     "times": Word("integer", "this many of the matching requests; then the rule ends"),
     "probability": Word("number", "a random part of the matching requests"),
     "seed": Word(
-        "integer", "the seed of the random numbers; the same seed selects the same requests"
+        "integer",
+        "the seed of the random numbers; the same seed selects the same requests",
+        bits=64,
     ),
     "after": Word("duration", "requests that arrive this long after the rule was created"),
 }
@@ -131,10 +141,13 @@ def checked(given: object, words: Mapping[str, Word], what: str) -> dict[str, An
     for name, value in given.items():
         if name not in words:
             known = nearest(str(name), words) or f"; known are {', '.join(words) or 'none'}"
-            raise BadRequest(f"unknown word {name!r} in {what}{known}")
+            raise BadRequest(f"unknown word {_said(name)} in {what}{known}")
         if not _is_a(words[name].kind, value):
             wanted = KINDS[words[name].kind][0]
             raise BadRequest(f"{name} in {what} is {wanted}, not {_said(value)}")
+        reason = _out_of_bounds(words[name], value)
+        if reason:
+            raise BadRequest(f"{name} in {what}: {reason}")
     for name, word in words.items():
         if word.is_needed and name not in given:
             raise BadRequest(f"{what} needs {name}: {word.text}")
@@ -146,10 +159,8 @@ def from_query(query: Mapping[str, list[str]], words: Mapping[str, Word]) -> dic
     found: dict[str, Any] = {}
     for name, values in query.items():
         text = values[-1]
-        if name in words and words[name].kind == "integer" and re.fullmatch(r"-?\d+", text):
-            found[name] = int(text)
-        else:
-            found[name] = text
+        number = parse_integer(text) if name in words and words[name].kind == "integer" else None
+        found[name] = text if number is None else number
     return checked(found, words, "the query")
 
 
@@ -185,6 +196,51 @@ def _is_a(kind: str, value: object) -> bool:
     return isinstance(value, types[kind])
 
 
+def _out_of_bounds(word: Word, value: Any) -> str:
+    """Why a value of the right kind is none that can be meant, or ""."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            reason = _unusable_string(name)
+            if not reason and each is not None:
+                is_value = isinstance(each, str | int | float)
+                reason = (
+                    _unusable_string(str(each))
+                    if is_value
+                    else f"{_said(each)} is neither text nor a number"
+                )
+            if reason:
+                return f"{_said(name)}: {reason}"
+        return ""
+    if word.kind == "duration":
+        try:
+            to_ms(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            return str(error)
+        return ""
+    if isinstance(value, str):
+        return _unusable_string(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is not finite"
+    most = 1 << (word.bits - 1)
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, int) and not -most <= each < most:
+            return f"{_said(each)} is not between {-most} and {most - 1}"
+    return ""
+
+
+def _unusable_string(text: str) -> str:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return f"{_said(text)} is not Unicode text"
+    return f"a string of {size} bytes; the maximum is {MAX_STRING}" if size > MAX_STRING else ""
+
+
 def _said(value: object) -> str:
-    text = repr(value)
+    if isinstance(value, int) and abs(value) >> 200:
+        return "a number of many digits"
+    try:
+        text = repr(value[:60] if isinstance(value, str) else value)
+    except RecursionError:
+        return "a value that is nested deeply"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 
 from kwire.server.http.messages import HttpRequest
 from kwire.testing import DiskFault, Fault, Recorder
-from kwire.testing.control import OPERATIONS, Control, openapi
+from kwire.testing.control import OPERATIONS, Control, Operation, openapi
 from kwire.testing.served_broker import ServedBroker
 from kwire.testing.words import DISK_FAULT, FAULT, REQUESTS, Word, checked
 
@@ -41,6 +41,11 @@ class Port:
     def ask(self, method: str, target: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """The status and the JSON value of an answer."""
         sent = b"" if body is None else json.dumps(body).encode()
+        status, text = self.send(method, target, sent, **headers)
+        return status, json.loads(text)
+
+    def send(self, method: str, target: str, sent: bytes, **headers: str) -> tuple[int, str]:
+        """The status and the text of an answer to a body of any bytes."""
         all_headers = self.headers | {
             name.replace("_", "-"): each for name, each in headers.items()
         }
@@ -52,7 +57,7 @@ class Port:
         )
         answer = asyncio.run(self.control.route(request))
         assert isinstance(answer.body, bytes)
-        return answer.status, json.loads(answer.body)
+        return answer.status, answer.body.decode()
 
     def done(self, method: str, target: str, body: Any = None) -> Any:
         """The answer to something that is possible."""
@@ -239,6 +244,96 @@ def test_request_that_makes_no_sense_is_told_what_and_the_nearest_word(
     found, answer = served.ask(method, target, body)
     assert found == status
     assert said in answer["error"]
+
+
+#: JSON that may stand for any word of a body.
+HOSTILE = (
+    *("null", "true", "-1", "1e400", "-1e400", "NaN", "1.5", "1e308", f"1{'0' * 30}", "9" * 5_000),
+    *("2147483648", "9223372036854775808", "[]", "[1]", "[null]", f"[{'9' * 5_000}]", "{}"),
+    *('""', '"x"', '"\\ud800"', '"\\u0000"', f'"{"x" * 40_000}"', f'"{"9" * 5_000}s"', '"1e400s"'),
+    *(
+        '{"x": null}',
+        '{"x": [1]}',
+        '{"x": {"y": 1}}',
+        '{"\\ud800": "1"}',
+        f'{{"retention.ms": {"9" * 5_000}}}',
+    ),
+    *(f"{'[' * depth}{']' * depth}" for depth in (100, 400, 800, 900, 950, 990)),
+    *("[" * 20_000, '{"a":' * 20_000),
+)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [each for each in OPERATIONS if each.body],
+    ids=lambda each: f"{each.method} {each.path}",
+)
+def test_value_of_any_kind_is_accepted_or_refused_by_its_name(
+    port: Port, operation: Operation
+) -> None:
+    rules = [FAULT, DISK_FAULT] if operation.path == "/v1/faults" else [operation.body or {}]
+    for words in rules:
+        needed: dict[str, Any] = {"operation": "write", "delay": 1} if words is DISK_FAULT else {}
+        if words is FAULT:
+            needed = {"close": True}
+        if operation.path == "/v1/clock/advance":
+            needed = {"duration": 0}
+        for name in words:
+            for value in HOSTILE:
+                given = {key: each for key, each in needed.items() if key != name}
+                body = f'{json.dumps(given)[:-1]}{", " if given else ""}"{name}": {value}}}'
+                status, answer = port.send(operation.method, operation.path, body.encode())
+                assert status in (200, 201, 400, 409), (name, value[:60], answer)
+                if status == 400 and "nested too deeply" not in answer:
+                    assert name in answer.lower(), (value[:60], answer)
+                    assert len(answer) < 1_000 or len(value) > 1_000
+                if status == 201 and operation.path == "/v1/faults":
+                    port.done("DELETE", "/v1/faults")
+    port.done("POST", "/v1/clock/resume")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [each for each in OPERATIONS if each.query or "{" in each.path],
+    ids=lambda each: f"{each.method} {each.path}",
+)
+def test_part_of_a_path_or_query_of_any_kind_is_accepted_or_refused(
+    port: Port, operation: Operation
+) -> None:
+    number = port.done("POST", "/v1/recordings")["id"]
+    hostile = [
+        "",
+        "x",
+        "9" * 5_000,
+        "-1",
+        "1.5",
+        "%D9%A1",
+        "%00",
+        "%FF",
+        "x" * 60_000,
+        "9" * 30,
+        "%ed%a0%80",
+        "..",
+    ]
+    for value in hostile:
+        if "{" in operation.path:
+            path = re.sub(r"\{\w+\}", value, operation.path)
+            assert port.send(operation.method, path, b"")[0] in (200, 400, 404, 405)
+        for name in operation.query:
+            target = f"{operation.path.replace('{recording}', str(number))}?{name}={value}"
+            status, answer = port.send(operation.method, target, b"")
+            assert status == 200 or (status == 400 and name in answer.lower()), target[:99]
+    port.done("POST", "/v1/reset")
+
+
+def test_rules_and_words_without_end_are_refused(port: Port) -> None:
+    for body in (
+        b"\xff",
+        b'{"%s": 1}' % (b"k" * 100_000),
+        b"[" + b'{"close":true},' * 2_000 + b"{}]",
+    ):
+        assert port.send("POST", "/v1/faults", body)[0] == 400
+    assert port.send("GET", "/" + "x" * 60_000, b"")[0] == 404
 
 
 def test_list_of_rules_with_a_wrong_one_adds_none(port: Port) -> None:
