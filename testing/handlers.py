@@ -55,13 +55,15 @@ class WatchedHandlers:
 
     def stand_before(self, handlers: ByKey) -> None:
         """Take the place of the handlers of a broker's table."""
-        handlers.load_all()
-        for key, inner in handlers.items():
+
+        def front(inner: Handler[Any]) -> Handler[Any]:
             outer = copy_of(inner)
             outer.function = self._watched(inner, inner.function)
             outer.in_steps = self._watched(inner, inner.in_steps)
             outer.plain = None  # rules look at messages
-            handlers[key] = outer
+            return outer
+
+        handlers.stand_before(front)
 
     def number_of(self, connection: Any) -> int:
         """The number of a client's connection: the first is 1."""

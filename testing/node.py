@@ -20,7 +20,6 @@ from kwire.server.coordinator.group.consumer.deadlines import SESSION_DUE
 from kwire.server.coordinator.group.consumer.group import ConsumerGroup
 from kwire.server.coordinator.group.share.group import ShareGroup
 from kwire.server.executor import Executor
-from kwire.server.log.cleaner import process as cleaner_process
 from kwire.server.log.file_layer import FileLayer
 from kwire.server.log.log_directory import LogDirectoryError
 from kwire.server.log.meta_properties import CorruptMetaProperties
@@ -419,6 +418,8 @@ class InlineExecutor(Executor):
         return done
 
     async def in_process(self, function: Callable[..., Any], *args: Any) -> Any:
+        from kwire.server.log.cleaner import process as cleaner_process
+
         with _CLEANING:
             before, cleaner_process._sessions = cleaner_process._sessions, self._cleaning
             try:

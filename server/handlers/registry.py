@@ -70,10 +70,21 @@ class ByKey(dict[int, Handler[Any]]):
 
     def __init__(self) -> None:
         self.late: dict[int, Late] = {}
+        #: Makes what is served of a handler that comes in late.
+        self._front: Callable[[Handler[Any]], Handler[Any]] | None = None
 
     def __missing__(self, key: int) -> Handler[Any]:
-        loaded = self[key] = self.late.pop(key).load()
+        loaded = self.late.pop(key).load()
+        if self._front is not None:
+            loaded = self._front(loaded)
+        self[key] = loaded
         return loaded
+
+    def stand_before(self, front: Callable[[Handler[Any]], Handler[Any]]) -> None:
+        """Serve what a function makes of each handler; this loads none that is late."""
+        for key, handler in self.items():
+            self[key] = front(handler)
+        self._front = front
 
     def load_all(self) -> None:
         """Load what was not asked for yet."""
