@@ -16,9 +16,11 @@ COPY kwire kwire
 COPY pipeline pipeline
 COPY server server
 COPY testing testing
-# The environment gets no pip of its own: nothing is installed into it later.
+# The environment gets no pip of its own: nothing is installed into it later, so it gets the packages of every option of
+# `kwire serve`. Logins with Kerberos need gssapi in the list, and libkrb5 in the base.
+ARG EXTRAS=console,oauth,telemetry,uvloop
 RUN python3 -m venv --without-pip /opt/kwire \
-    && python3 -m pip --python /opt/kwire/bin/python3 install --no-cache-dir .
+    && python3 -m pip --python /opt/kwire/bin/python3 install --no-cache-dir ".[$EXTRAS]"
 COPY compat/docker/healthy.py /opt/kwire/bin/kwire-healthy
 # What Testcontainers and others call in the images of Apache Kafka and Confluent: compat/docker/README.md.
 COPY compat/docker/image /image
@@ -36,8 +38,10 @@ COPY --from=build --chown=10001 /image /etc/confluent/docker
 RUN mkdir -p /etc/kafka/secrets /var/lib/zookeeper \
     && chown 10001 /etc/kafka /etc/kafka/secrets /etc/kafka/docker /etc/confluent/docker /var/lib/zookeeper
 ENV PATH=/opt/kwire/bin:$PATH
+# Start scripts write here. Each `kwire serve` without --data-dir finds the same data as the image's own command.
+RUN mkdir /kwire && ln -s /var/lib/kwire /kwire/kwire-data && chown 10001 /kwire
 USER kwire
-WORKDIR /var/lib/kwire
+WORKDIR /kwire
 # A named volume takes its owner from here.
 VOLUME /var/lib/kwire
 EXPOSE 9092

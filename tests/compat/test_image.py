@@ -21,6 +21,7 @@ from types import ModuleType
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from server.cli.serve import DEFAULT_DATA_DIR
 from server.config import BrokerConfig
 from server.config.properties import parse_properties
 from tests.testing.clients import producer, send
@@ -30,6 +31,7 @@ from .modules import MODULES, Module
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "compat" / "docker" / "image"
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 #: Where the image and the modules have files.
 FOLDERS = ("/etc/kafka", "/etc/confluent", "/var/lib", "/mnt/shared", "/usr/sbin", "/tmp/", "/tc-start", "/testcontainers_start")  # fmt: skip
 PORTS = ("9092", "9093", "9094", "2181")
@@ -97,6 +99,44 @@ def test_settings_survive_the_properties_file() -> None:
 def test_cluster_that_needs_kraft_is_refused(environment: dict[str, str], said: str) -> None:
     with pytest.raises(image.Impossible, match=said):
         image.settings_of(environment)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_lines_of_apache_kafka_are_those_of_the_modules_mode(module: Module) -> None:
+    """The scripts of some modules name ZooKeeper only when they run."""
+    with_zookeeper = "zookeeper-server-start" in module.script or (
+        "KAFKA_ZOOKEEPER_CONNECT" in module.environment
+    )
+    settings = {"broker.id": "1"} | (
+        {"zookeeper.connect": "localhost:2181"} if with_zookeeper else {}
+    )
+    lines = image.ready_lines(module.environment, settings)
+    assert re.search(rf"^{module.log}$", lines, re.MULTILINE)
+    assert len(lines.splitlines()) == (1 if with_zookeeper else 2)
+
+
+def test_image_without_variables_of_kafka_prints_no_line_of_kafka() -> None:
+    settings = image.settings_of({})
+    assert image.ready_lines({"PATH": "/bin", "KAFKA_HEAP_OPTS": "-Xmx1g"}, settings) == ""
+
+
+def test_image_has_the_packages_that_the_broker_asks_for() -> None:
+    """It has no pip with which they could be added."""
+    asked = {
+        extra
+        for file in (ROOT / "server").rglob("*.py")
+        for extra in re.findall(r"pip install 'kwire\[(\w+)\]'", file.read_text())
+    }
+    (extras,) = re.findall(r"^ARG EXTRAS=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert {"console", "telemetry"} <= asked
+    assert asked - {"gssapi"} <= set(extras.split(","))
+
+
+def test_data_is_in_the_volume_with_and_without_the_images_own_command() -> None:
+    (folder,) = re.findall(r"^WORKDIR (/kwire)$", DOCKERFILE, re.MULTILINE)
+    assert f"VOLUME {image.DATA_DIR}\n" in DOCKERFILE
+    assert f"ln -s {image.DATA_DIR} {folder}/{DEFAULT_DATA_DIR} " in DOCKERFILE
+    assert image.settings_of({})["log.dirs"] == image.DATA_DIR
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)

@@ -50,9 +50,10 @@ ALONE = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-#: The lines for which modules and health checks wait in the log of Apache Kafka, with and without ZooKeeper.
+#: The lines for which Testcontainers' modules wait in the log of Apache Kafka, with ZooKeeper and without. The first one
+#: without is for Java and Go, the second one for Python and Rust; Node waits for the port.
+READY_LINE_WITH_ZOOKEEPER = "[KafkaServer id={0}] started (kafka.server.KafkaServer)"
 READY_LINES = """\
-[KafkaServer id={0}] started (kafka.server.KafkaServer)
 [BrokerLifecycleManager id={0}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING. (kafka.server.BrokerLifecycleManager)
 [KafkaRaftServer nodeId={0}] Kafka Server started (kafka.server.KafkaRaftServer)"""
 
@@ -144,11 +145,20 @@ def configure(_: Sequence[str]) -> None:
         format_directories(settings, cluster_id)
 
 
+def ready_lines(environment: Mapping[str, str], settings: Mapping[str, str]) -> str:
+    """The lines that follow the broker's own when it is ready; none unless the image takes the place of one of Kafka's."""
+    if not any(name.startswith("KAFKA_") and name not in NO_SETTINGS for name in environment):
+        return ""
+    number = settings.get("node.id") or settings.get("broker.id") or "1"
+    lines = READY_LINE_WITH_ZOOKEEPER if settings.get("zookeeper.connect") else READY_LINES
+    return lines.format(number)
+
+
 def launch(_: Sequence[str]) -> NoReturn:
     """Become the broker."""
     settings = read_properties(PROPERTIES)
-    number = settings.get("node.id") or settings.get("broker.id") or "1"
-    os.environ.setdefault("KWIRE_READY_LINES", READY_LINES.format(number))
+    if lines := ready_lines(os.environ, settings):
+        os.environ.setdefault("KWIRE_READY_LINES", lines)
     command = ["kwire", "serve", "--config", PROPERTIES, *options_of(os.environ)]
     if settings.get("zookeeper.connect") and "--control" in command:
         raise Impossible("--control is for a broker without ZooKeeper")
