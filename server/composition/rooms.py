@@ -42,6 +42,7 @@ from ..handlers.registry import HandlerTable
 from ..handlers.table import SERVED, WITHOUT_TELEMETRY
 from ..log.upkeep import LogUpkeep
 from ..loggers import BrokerLoggers, request_log_is_on
+from ..metadata.departed import DepartedBrokers
 from ..metadata.endpoint import WILDCARDS
 from ..metadata.image import GROUPS, BrokerRegistration
 from ..metadata.internal_topics import (
@@ -91,8 +92,6 @@ STRAY_ADVICE = (
     " stopped: kwire coordination export --zookeeper HOSTS FILE, then kwire coordination import"
     " --data-dir DIR FILE"
 )
-
-
 @dataclass(frozen=True, slots=True)
 class Rooms:
     """The components of a broker. Shape: `clients` and `peers` are None if there can be no other broker.
@@ -144,6 +143,7 @@ def build_rooms(
     turns = Turns(clock.monotonic_us, cpu_us=cpu_us if isinstance(clock, SystemClock) else None)
     cleanup.callback(turns.close)
     publisher = MetadataPublisher()
+    departed = DepartedBrokers(config.get_int("zookeeper.session.timeout.ms"), clock.monotonic_ms)
     upkeep = LogUpkeep(config, logs, executor, clock)
     settings = TopicSettings(config, publisher)
 
@@ -351,6 +351,7 @@ def build_rooms(
         api_ranges=handlers.ranges,
         metadata=publisher.current,
         publisher=publisher,
+        departed=departed,
         cluster=opened.cluster,
         log_manager=logs,
         log_dir_moves=moves,
@@ -406,6 +407,7 @@ def build_rooms(
     else:
         assert markers is not None and verifier is not None
         image_listeners = (
+            departed.on_image,
             clients.on_image,
             markers.on_image,
             verifier.on_image,

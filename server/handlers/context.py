@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..interbroker.group_support import GroupSupport
     from ..log.log_manager import LogManager
     from ..loggers import BrokerLoggers
+    from ..metadata.departed import DepartedBrokers
     from ..metadata.image import MetadataImage
     from ..metadata.publisher import MetadataPublisher
     from ..metadata.topic_partition import TopicPartition
@@ -152,6 +153,8 @@ class Services:
     #: The current image; call it once in a request and keep the value.
     metadata: Callable[[], MetadataImage]
     publisher: MetadataPublisher
+    #: The brokers that have left a moment ago.
+    departed: DepartedBrokers
     cluster: Cluster
     log_manager: LogManager
     log_dir_moves: LogDirMoves

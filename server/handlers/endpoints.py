@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from ..metadata.endpoint import ENCRYPTED
 
 if TYPE_CHECKING:
-    from ..metadata.image import MetadataImage
+    from ..metadata.image import BrokerRegistration, MetadataImage
     from .context import RequestContext
 
 
@@ -72,5 +72,10 @@ def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> Ad
     ):
         return Address(connection.local_host, connection.local_port)
     broker = image.brokers.get(broker_id)
-    endpoint = None if broker is None else broker.endpoint(connection.listener)
+    return None if broker is None else registered_address(ctx, broker)
+
+
+def registered_address(ctx: RequestContext, broker: BrokerRegistration) -> Address | None:
+    """Return the address on the client's listener with which a broker is, or was, registered."""
+    endpoint = broker.endpoint(ctx.connection.listener)
     return None if endpoint is None else Address(endpoint.host, endpoint.port)

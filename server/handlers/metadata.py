@@ -49,7 +49,7 @@ from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..turns import Steps
 from .authorization import AllowAll
 from .context import Encoded, Later, RequestContext
-from .endpoints import address_for
+from .endpoints import address_for, registered_address
 from .refusals import topics as refusals
 from .registry import handles
 from .repeats import without_repeats
@@ -247,10 +247,13 @@ def _respond(
 
 
 def _brokers(ctx: RequestContext, image: MetadataImage) -> list[MetadataResponseBroker]:
-    """The live brokers that have the connection's listener."""
+    """The live brokers, and those that have just left, that have the connection's listener."""
     brokers = []
-    for broker in image.brokers.values():
-        address = address_for(ctx, image, broker.id)
+    for broker in ctx.services.departed.listed(image.brokers).values():
+        if broker.id in image.brokers:
+            address = address_for(ctx, image, broker.id)
+        else:
+            address = registered_address(ctx, broker)
         if address is not None:
             brokers.append(
                 MetadataResponseBroker(

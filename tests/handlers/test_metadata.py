@@ -21,6 +21,7 @@ from server.handlers.metadata import (
     describe_cluster,
     metadata,
 )
+from server.metadata.departed import DepartedBrokers
 from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration, MetadataImage
 from tests.support.cpu_time import cpu_time
@@ -353,6 +354,32 @@ def test_broker_without_the_clients_listener_is_left_out(room: Replicas) -> None
     assert set(brokers(answer)) == {0}
     (row,) = answer.topics[0].partitions
     assert (row.error_code, row.leader_id) == (ErrorCode.LISTENER_NOT_FOUND, -1)
+
+
+def test_broker_that_has_just_left_is_listed_until_its_session_would_have_ended(
+    room: Replicas,
+) -> None:
+    now = [5_000]
+    departed = DepartedBrokers(18_000, lambda: now[0])
+    room.publisher.subscribe(departed.on_image)
+    room.services = with_rooms(room.services, departed=departed)
+    image = room.publisher.image.with_brokers({0: registration(0), 1: registration(1, "r")})
+    room.publisher.publish(image)
+    room.publisher.publish(image.with_brokers({0: registration(0)}))
+    others = {0: ("broker0", 9092, None), 1: ("broker1", 9093, "r")}
+    for names in (("a",), ()):
+        now[0] = 5_000 + 17_999
+        assert brokers(ask(room, request(*names))) == others
+        described = room.call(describe_cluster, DescribeClusterRequest(), 1)
+        assert [each.broker_id for each in described.brokers] == [0]
+    now[0] += 1
+    assert set(brokers(ask(room, request()))) == {0}
+    # Back at another address, it has only that one.
+    room.publisher.publish(image)
+    room.publisher.publish(image.with_brokers({0: registration(0)}))
+    moved = BrokerRegistration(1, (Endpoint("PLAINTEXT", "moved", 1),))
+    room.publisher.publish(image.with_brokers({0: registration(0), 1: moved}))
+    assert brokers(ask(room, request()))[1] == ("moved", 1, None)
 
 
 # Creation on first use

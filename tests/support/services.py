@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from server.handlers.authorization import AllowAll
 from server.handlers.context import Services
 from server.loggers import BrokerLoggers
+from server.metadata.departed import DepartedBrokers
 from server.quotas.clients import ClientQuotas
 from server.turns import Turns
 
@@ -35,6 +36,7 @@ def services_of(**rooms: Any) -> Services:
         "authorizer": AllowAll(),
         "acls": None,
         "denials": None,
+        "departed": DepartedBrokers(0, lambda: 0),
         "telemetry": None,
         "group_support": None,
         "loggers": BrokerLoggers(),
