@@ -46,7 +46,12 @@ from server.composition.opened import host_name
 from server.config import BrokerConfig, ConfigError
 from server.coordination.embedded import EmbeddedStore
 from server.executor import Executor
-from server.log.log_directory import InconsistentBrokerId, InconsistentClusterId, LogDirInUse
+from server.log.log_directory import (
+    InconsistentBrokerId,
+    InconsistentClusterId,
+    LogDirInUse,
+    MissingMetadata,
+)
 from server.run import STOP_SIGNALS, ignore_signals, run_until_stopped
 
 from .handlers.fetches import fetch_request, rows
@@ -552,6 +557,62 @@ def test_broker_whose_directories_all_fail_cannot_go_on(tmp_path: Path) -> None:
         assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     run(tmp_path, scenario)
+
+
+def test_metadata_has_its_own_directory_if_that_is_set(tmp_path: Path) -> None:
+    own = tmp_path / "metadata"
+
+    async def main() -> None:
+        async with running(tmp_path / "logs", metadata_log_dir=str(own)) as (_, client):
+            await create(client, "a")
+            await start_refused(
+                tmp_path / "others", LogDirInUse, "metadata", metadata_log_dir=str(own)
+            )
+        assert (own / "coordination.db").exists()
+        assert not (tmp_path / "logs" / "coordination.db").exists()
+        async with running(tmp_path / "logs", metadata_log_dir=str(own)) as (_, client):
+            assert [each.name for each in (await metadata(client, "a")).topics] == ["a"]
+        # The directory of another broker's metadata.
+        await start_refused(
+            tmp_path / "others",
+            InconsistentBrokerId,
+            f"{own} belongs to broker 1",
+            metadata_log_dir=str(own),
+            node_id="2",
+        )
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["removed", "emptied"])
+def test_logs_without_their_metadata_are_not_served_as_an_empty_and_open_cluster(
+    tmp_path: Path, is_emptied: bool
+) -> None:
+    store = tmp_path / "coordination.db"
+
+    async def main() -> None:
+        async with running(tmp_path) as (broker, client):
+            await create(client, "a")
+            await produce(client, "a", b"1")
+            cluster_id = broker.opened.cluster_id
+        store.rename(tmp_path / "kept")
+        if is_emptied:
+            store.touch()
+        for _ in range(2):  # it is no excuse that the first attempt has made a file
+            await start_refused(tmp_path, MissingMetadata, "logs of 1 partitions, such as a-0")
+        (tmp_path / "kept").rename(store)
+        async with running(tmp_path) as (_, client):
+            assert (await fetch(client, "a")).high_watermark == 1
+        store.unlink()
+        told = {"kwire_metadata_may_be_missing": "true"}
+        async with running(tmp_path, **told) as (broker, client):
+            assert broker.opened.cluster_id == cluster_id
+            assert (await metadata(client)).topics == []
+        async with running(tmp_path):  # from now on, this is its metadata
+            pass
+        assert (tmp_path / "a-0").exists()
+
+    asyncio.run(main())
 
 
 # As a process

@@ -51,7 +51,7 @@ def choose_store(options: Namespace) -> None:
         settings = broker_settings(options)
         options.zookeeper = settings.get("zookeeper.connect") or None
         folders = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA_DIR
-        options.data_dir = folders.split(",")[0].strip()
+        options.data_dir = settings.get("metadata.log.dir") or folders.split(",")[0].strip()
 
 
 def zookeeper_config(options: Namespace) -> BrokerConfig:

@@ -185,7 +185,7 @@ def plan_of(options: Namespace, properties: Mapping[str, str], config: BrokerCon
         count=count,
         properties=properties,
         arguments=tuple(shared_arguments(options)),
-        data_dir=base,
+        data_dir=Path(config.metadata_dir if properties.get("metadata.log.dir") else base),
         zookeeper=zookeeper or None,
         store=store,
         prefix_logs=config.get_str("kwire.log.format") == "text",

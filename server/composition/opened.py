@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..config import BrokerConfig
+from ..coordination import paths
 from ..coordination.cluster import Cluster
 from ..coordination.store import EMBEDDED_STORE
 from ..executor import Executor
 from ..log.file_layer import FileLayer
-from ..log.log_directory import NotImported
+from ..log.log_directory import LogDirectory, MissingMetadata, NotImported
 from ..log.log_manager import LogManager
 from ..log.meta_properties import KRAFT_VERSION
 from ..metadata.endpoint import WILDCARDS, Endpoint
@@ -27,9 +28,12 @@ from ..net.limits import NetLimits
 
 if TYPE_CHECKING:
     from ..coordination.store import Store
-    from ..log.log_directory import LogDirectory
     from ..log.meta_properties import MetaProperties
     from ..net.network import Acceptor, Network
+
+
+#: The setting that lets a broker begin without the metadata of its logs.
+MAY_BE_MISSING = "kwire.metadata.may.be.missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,12 @@ async def open_world(
     log_manager.lock()
     cleanup.callback(log_manager.unlock)
     meta = log_manager.meta_properties()
-    if seams.store is None and not config.zookeeper_connect:
-        refuse_kraft(config.log_dirs[0], meta)
+    embedded = seams.store is None and not config.zookeeper_connect
+    metadata_directory: LogDirectory | None = None
+    if embedded:
+        metadata_directory = lock_metadata_directory(config, log_manager, cleanup)
+        meta = meta or metadata_directory.meta_properties()
+        refuse_kraft(metadata_directory.path, meta)
     store = seams.store or await open_store(config, seams.clock, fail)
     cleanup.push_async_callback(store.close)
 
@@ -102,6 +110,8 @@ async def open_world(
     # Pushed after close_logs, so it runs before it: no work may write to the logs after they are closed.
     cleanup.callback(seams.executor.close)
     cluster = Cluster(store, seams.clock)
+    if embedded and not config.get_bool(MAY_BE_MISSING):
+        await refuse_missing_metadata(config.metadata_dir, store, log_manager)
     await cluster.ensure_paths()
     kept = meta.cluster_id if meta is not None and not config.zookeeper_connect else None
     cluster_id = await cluster.cluster_id(kept)
@@ -109,6 +119,8 @@ async def open_world(
     if node_id < 0:
         node_id = await generated_id(config, cluster, None if meta is None else meta.broker_id)
     log_manager.claim(node_id, cluster_id)
+    if metadata_directory is not None:
+        metadata_directory.claim(node_id, cluster_id)
     limits = NetLimits.of(config)
     endpoints: list[Endpoint] = []
     acceptors: list[Acceptor] = []
@@ -144,6 +156,37 @@ def refuse_kraft(directory: str, meta: MetaProperties | None) -> None:
     )
 
 
+def lock_metadata_directory(
+    config: BrokerConfig, log_manager: LogManager, cleanup: AsyncExitStack
+) -> LogDirectory:
+    """The directory of the embedded store, locked. Errors: LogDirInUse, OSError."""
+    directory = LogDirectory(log_manager.layer, config.metadata_dir)
+    if all(each.path != directory.path for each in log_manager.directories):
+        directory.lock()
+        cleanup.callback(directory.unlock)
+    return directory
+
+
+async def refuse_missing_metadata(directory: str, store: Store, log_manager: LogManager) -> None:
+    """Refuse to begin anew where a broker has kept records.
+
+    Without its metadata, a broker has no topics, ACLs or users: what is stored would not be served, and what was
+    protected would be open. Errors: MissingMetadata, StoreError.
+    """
+    if log_manager.meta_properties() is None or await store.exists(paths.CLUSTER_ID) is not None:
+        return
+    found = log_manager.partitions_on_disk()
+    if not found:
+        return
+    raise MissingMetadata(
+        f"{directory} has no metadata: {EMBEDDED_STORE} is new or empty, but there are logs of {len(found)} partitions,"
+        f" such as {found[0]}. Restore {EMBEDDED_STORE}, or name its directory in metadata.log.dir. If the logs come"
+        " from a cluster in ZooKeeper, bring its metadata here: kwire coordination export --zookeeper HOSTS FILE, then"
+        f" kwire coordination import --data-dir {directory} FILE. To begin without topics, ACLs and users, set"
+        f" {MAY_BE_MISSING}=true"
+    )
+
+
 async def host_name(config: BrokerConfig, executor: Executor) -> str:
     """This machine's name; the full name, which may need a name server, only if it is shown to others."""
     told = config.zookeeper_connect is not None or bool(config.advertised_listeners)
@@ -166,7 +209,7 @@ async def open_store(
     if zookeeper is None:
         from ..coordination.embedded import EmbeddedStore
 
-        store = await EmbeddedStore.open(Path(config.log_dirs[0], EMBEDDED_STORE), clock)
+        store = await EmbeddedStore.open(Path(config.metadata_dir, EMBEDDED_STORE), clock)
         store.on_failure(fail)
         return store
     from .zookeeper import connect_to_zookeeper

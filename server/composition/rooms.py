@@ -88,10 +88,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STRAY_ADVICE = (
-    ". If the directory comes from a cluster in ZooKeeper, bring its metadata here with the brokers"
+    ". They are kept. If the directory comes from a cluster in ZooKeeper, bring its metadata here with the brokers"
     " stopped: kwire coordination export --zookeeper HOSTS FILE, then kwire coordination import"
     " --data-dir DIR FILE"
 )
+SURPLUS_ADVICE = (
+    ". They are kept, but those that have all of their replicas on other brokers are deleted after"
+    " kwire.stray.log.delete.delay.ms"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Rooms:
     """The components of a broker. Shape: `clients` and `peers` are None if there can be no other broker.
@@ -182,7 +188,7 @@ def build_rooms(
         turns=turns,
         fetchers=None if clients is None else clients.fetchers,
         leader_quota=None if clients is None else clients.quotas.leader,
-        stray_advice=STRAY_ADVICE if alone else "",
+        stray_advice=STRAY_ADVICE if alone else SURPLUS_ADVICE,
     )
 
     replicas.appends.memory.max_bytes = config.get_int("kwire.queued.max.append.bytes")

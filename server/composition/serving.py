@@ -124,6 +124,10 @@ async def serve(
         cleaning = asyncio.create_task(clean(config, opened))
         cleanup.push_async_callback(end, cleaning)
     cleanup.callback(rooms.upkeep.close)
+    delay_ms = config.get_int("kwire.stray.log.delete.delay.ms")
+    rooms.upkeep.on_retained = lambda: rooms.replica_manager.delete_strays(
+        rooms.publisher.image, delay_ms
+    )
     rooms.upkeep.start()
     return Serving(listeners, quotas, logins)
 

@@ -27,7 +27,13 @@ from .definitions import (
 from .endpoints import parse_endpoints, parse_host_port, parse_protocol_map
 from .listener_settings import ListenerSettings
 from .logins import check_mechanisms
-from .requirements import check_broker_values, check_topic_values, connection_overrides, log_dirs
+from .requirements import (
+    check_broker_values,
+    check_topic_values,
+    connection_overrides,
+    log_dirs,
+    metadata_dir,
+)
 from .tables import (
     BROKER,
     CLUSTER_LISTENER_KEYS,
@@ -141,8 +147,13 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> list[str]:
-        """The data directories; the first one also holds the embedded store."""
+        """The data directories."""
         return log_dirs(self.values)
+
+    @property
+    def metadata_dir(self) -> str:
+        """The directory that holds the embedded store: metadata.log.dir, or the first data directory."""
+        return metadata_dir(self.values)
 
     @property
     def zookeeper_connect(self) -> str | None:

@@ -69,7 +69,6 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("log.local.retention.bytes", LONG, "-2", MEDIUM, CLUSTER_WIDE, valid=at_least(-2)),
     key("log.local.retention.ms", LONG, "-2", MEDIUM, CLUSTER_WIDE, valid=at_least(-2)),
     key("log.message.format.version", STRING, "3.0-IV1", MEDIUM, valid=VERSION),
-    key("metadata.log.dir", STRING, None, HIGH),
     key("metadata.log.max.record.bytes.between.snapshots", LONG, "20971520", HIGH, valid=at_least(1)),
     key("metadata.log.max.snapshot.interval.ms", LONG, "3600000", HIGH, valid=at_least(0)),
     key("metadata.log.segment.bytes", INT, "1073741824", HIGH, valid=at_least(12)),

@@ -180,6 +180,11 @@ def log_dirs(values: Mapping[str, Value]) -> list[str]:
     return [part.strip() for part in str(text or "").split(",") if part.strip()]
 
 
+def metadata_dir(values: Mapping[str, Value]) -> str:
+    """The directory of the embedded store: metadata.log.dir, or the first of the data directories."""
+    return str(values["metadata.log.dir"] or "").strip() or log_dirs(values)[0]
+
+
 def connection_overrides(text: str) -> dict[str, int]:
     """max.connections.per.ip.overrides as address -> count."""
     key = "max.connections.per.ip.overrides"

@@ -54,6 +54,10 @@ class NotImported(LogDirectoryError):
     """The directory is that of a broker of a KRaft cluster, whose metadata was not imported."""
 
 
+class MissingMetadata(LogDirectoryError):
+    """The directory has logs, but the metadata that names their topics is gone."""
+
+
 class InconsistentBrokerId(LogDirectoryError):
     """The directory belongs to another broker."""
 

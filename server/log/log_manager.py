@@ -127,6 +127,11 @@ class LogManager:
                 return meta
         return None
 
+    def partitions_on_disk(self) -> list[TopicPartition]:
+        """The partitions that have a log in some directory, before the logs are opened."""
+        found = [self._try(directory, directory.partitions) for directory in self.directories]
+        return sorted({tp for each in found if each is not None for tp in each.logs})
+
     def claim(self, broker_id: int, cluster_id: str) -> None:
         """Check that the directories are this broker's, and mark new ones.
 

@@ -73,6 +73,8 @@ class LogUpkeep:
         self._ahead: dict[Log, asyncio.Task[None]] = {}
         self._one_checkpoint = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+        #: Called after each round of retention.
+        self.on_retained: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Start the tasks; each waits for its interval first."""
@@ -210,6 +212,8 @@ class LogUpkeep:
         for first in range(0, len(logs), LOGS_AT_ONCE):
             self._manager.retention(self._clock.now_ms(), logs[first : first + LOGS_AT_ONCE])
             await asyncio.sleep(0)
+        if self.on_retained is not None:
+            self.on_retained()
 
     async def run_deletes(self) -> None:
         """Remove the deleted files and directories that are due."""

@@ -572,6 +572,7 @@ ROWS: tuple[Row, ...] = (
     own("kwire_client_metrics_left_out_total", "Values of clients that were left out because of kwire.client.metrics.limit.", pushed(lambda t: t.series.left_out), counts=True),
     own("kwire_client_metrics_ignored_total", "Values of clients that are not numbers.", pushed(lambda t: t.series.ignored), counts=True),
     # kafka_exporter
+    own("kwire_stray_logs", "Logs in the log directories that are no replicas of this broker.", lambda v: len(v.sources.replicas.strays)),
     own("kafka_brokers", "Brokers of the cluster; reported by the controller.", brokers),
     own("kafka_exporter_build_info", "1, with the version of kwire; dashboards take their variables from it.", lambda v: [((v.sources.version,), 1)], ("version",)),
     own("kafka_topic_partitions", "Partitions of a topic; reported by the leader of its first partition.", topic_partitions, TOPIC),

@@ -36,6 +36,7 @@ from ..workers import FairPermits
 from .append import Appends
 from .membership import Membership, PartitionState
 from .partition import Partition
+from .stray_logs import StrayLogs
 
 if TYPE_CHECKING:
     from ..log.log import Log
@@ -124,9 +125,9 @@ class ReplicaManager:
         self.converting = FairPermits(MAX_CONVERTING)
         #: The last failure of a read that was logged for each partition.
         self.failed_reads: dict[TopicPartition, str] = {}
+        #: The logs on disk that are no replicas of this broker; `stray_advice` ends the warning about them.
+        self.strays = StrayLogs(broker_id, stray_advice)
         self._strays_reported = False
-        #: Advice for logs that belong to no partition; the end of the warning about them.
-        self._stray_advice = stray_advice
         self._log_manager = log_manager
         self._settings = settings
         self.clock = clock
@@ -314,16 +315,18 @@ class ReplicaManager:
         if self._strays_reported:
             return
         self._strays_reported = True
-        strays = [str(log.tp) for log in self._log_manager.logs() if log.tp not in self.partitions]
-        if strays:
-            # They may be all that is left if the coordination store was lost.
-            logger.warning(
-                "%d logs on disk belong to no partition of this broker and are left alone: %s%s%s",
-                len(strays),
-                ", ".join(sorted(strays)[:5]),
-                ", ..." if len(strays) > 5 else "",
-                self._stray_advice,
-            )
+        now_ms = self.clock.monotonic_ms()
+        self.strays.look(self._log_manager.logs(), self.partitions, MetadataImage(), now_ms, -1)
+
+    def delete_strays(self, image: MetadataImage, delay_ms: int) -> None:
+        """Delete logs whose partitions have all replicas on other brokers, `delay_ms` after they were noticed."""
+        if not image.brokers:
+            return  # this broker does not know yet what it has replicas of
+        now_ms = self.clock.monotonic_ms()
+        logs = self._log_manager.logs()
+        for tp in self.strays.look(logs, self.partitions, image, now_ms, delay_ms):
+            logger.info("%s is deleted here: its replicas are on other brokers", tp)
+            self._delete_partition(tp)
 
     def reconfigure(self, topics: Iterable[str] | None = None) -> None:
         """Apply the settings of these topics, or of all, to the logs that are open."""

@@ -30,7 +30,7 @@ QUIET = {"log_level": 0, "retry.backoff.ms": 20, "reconnect.backoff.max.ms": 100
 
 
 class BrokerOnDisk(KwireBroker):
-    """A broker with two log directories, the second of which is small."""
+    """A broker with two log directories, the first of which is small; its metadata is elsewhere."""
 
     disk: SmallDisk
 
@@ -43,7 +43,8 @@ def broker(tmp_path: Path) -> Iterator[BrokerOnDisk]:
     with small_disk(tmp_path / "small", MEGABYTES) as disk:
         started = BrokerOnDisk(tmp_path / "broker", config={"delete.topic.enable": "true"})
         started.disk = disk
-        started.config["log.dirs"] = f"{started.log_dir},{disk.folder}"
+        started.config["log.dirs"] = f"{disk.folder},{started.log_dir}"
+        started.config["metadata.log.dir"] = str(tmp_path / "metadata")
         started.start()
         try:
             yield started

@@ -12,11 +12,11 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.log.validator import AppendError
-from server.metadata.image import TOPICS
+from server.metadata.image import TOPICS, MetadataImage, TopicImage
 from server.replication.partition import Partition
 from server.replication.purgatory import FetchWaiter
 from tests.support.cpu_time import cpu_time
-from tests.support.replicas import NOW, Replicas, batch, topic_image, values
+from tests.support.replicas import NOW, Replicas, batch, registration, topic_id, topic_image, values
 
 
 def restarted(room: Replicas, *topics: str, **options: object) -> Replicas:
@@ -165,10 +165,39 @@ def test_logs_of_unknown_topics_are_named_and_left_alone(
     """If the coordination store was lost, the records must not be lost too."""
     room.create("a")
     again = restarted(room)
-    assert "1 logs on disk belong to no partition of this broker and are left alone: a-0" in (
-        caplog.text
-    )
+    assert "1 logs on disk belong to no partition of this broker: a-0" in (caplog.text)
     assert (room.folder / "a-0").exists()
+    again.stop()
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_deleted"),
+    [
+        (topic_image("a", leader=1, replicas=(1, 2)), True),
+        (topic_image("a", leader=1, replicas=(1, 0)), False),  # its role has not arrived yet
+        (topic_image("a", leader=1, replicas=(1, 2), id=b"2" * 16), False),
+        (topic_image("b", leader=1, replicas=(1, 2)), False),
+        (TopicImage("a", topic_id("a"), {}), False),
+    ],
+)
+def test_log_is_deleted_a_while_after_its_partition_is_on_other_brokers_only(
+    room: Replicas, topic: TopicImage, is_deleted: bool
+) -> None:
+    """As after a reassignment that was cancelled while this broker was down."""
+    room.create("a")
+    room.produce("a", b"1")
+    again = restarted(room)
+    replicas, clock = again.replicas, again.clock
+    image = MetadataImage().with_brokers({0: registration(0)}).with_topics([topic])
+    clock.advance(4_999)
+    for current, delay_ms in ((image, 5_000), (image, -1), (MetadataImage(), 5_000)):
+        replicas.delete_strays(current, delay_ms)
+        assert (len(replicas.strays), again.logs.get(("a", 0)) is None) == (1, False)
+        clock.advance(1)
+    replicas.delete_strays(image, 5_000)
+    assert (again.logs.get(("a", 0)) is None) == is_deleted
+    assert len(replicas.strays) == (not is_deleted)
+    assert (room.folder / "a-0").exists() != is_deleted
     again.stop()
 
 
