@@ -314,8 +314,10 @@ def show_partitions(options: Namespace, facts: GroupFacts) -> None:
         if committed is None and row.log_start is not None and facts.kind != "share":
             lag = None if row.end is None else row.end - row.log_start
         read_by = ",".join(readers.get((row.topic, row.partition), ())) or None
-        rows.append([row.topic, row.partition, committed, row.end, lag, read_by])
-    head = ["topic", "partition", "offset", "end", "lag", "member"]
+        rows.append([row.topic, row.partition, committed, row.end, lag, read_by, row.note])
+    head = ["topic", "partition", "offset", "end", "lag", "member", "note"]
+    if not wants_json(options) and not any(row[-1] for row in rows):
+        head, rows = head[:-1], [row[:-1] for row in rows]
     if wants_json(options):
         show_rows(options, ["group", *head], [[facts.group, *row] for row in rows])
     else:

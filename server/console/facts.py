@@ -29,6 +29,7 @@ from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGr
 
 from ..coordination import paths
 from ..coordination.store import StoreError
+from ..explain.facts import total_lag as sum_of_lags
 from .console import Console, Refused
 
 #: How long gathered data is valid, in ms.
@@ -65,10 +66,10 @@ class Lag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records between the committed offset and the end."""
+        """Offsets between the committed one and the end; negative if it is beyond the end."""
         if self.unacknowledged is not None:
             return self.unacknowledged
-        return None if self.end is None else max(0, self.end - self.committed)
+        return None if self.end is None else self.end - self.committed
 
 
 class ListedGroup(NamedTuple):
@@ -340,7 +341,6 @@ async def with_ends(console: Console, lags: Iterable[Lag]) -> list[Lag]:
     return [lag._replace(end=ends.get(lag.topic, {}).get(lag.partition)) for lag in lags]
 
 
-def total_lag(rows: list[Lag]) -> int | None:
-    """The sum of the known lags; None if none is known."""
-    known = [row.lag for row in rows if row.lag is not None]
-    return sum(known) if known else None
+def total_lag(rows: Iterable[Lag]) -> int | None:
+    """The lag of several partitions."""
+    return sum_of_lags(row.lag for row in rows)

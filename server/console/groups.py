@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..explain.facts import GroupFacts
+from ..explain.facts import GroupFacts, total_lag
 from ..explain.live_groups import group_facts
 from . import explaining, facts
 from .console import Console, Refused
@@ -61,6 +61,7 @@ class PlaceRow:
     metadata: str
     owner: str
     lag: int | None
+    note: str | None
 
 
 async def gather(console: Console, request: Request) -> dict[str, Any]:
@@ -151,8 +152,8 @@ def shown(group: GroupFacts) -> dict[str, Any]:
             member.assigned.setdefault(topic, []).append(number)
             owners[topic, number].append(each.client_id)
         # Members of a share group share partitions.
-        known = [lag for tp in each.partitions if (lag := lags.get(tp)) is not None]
-        member.lag = sum(known) if known and group.kind != facts.SHARE else None
+        if group.kind != facts.SHARE:
+            member.lag = total_lag(map(lags.get, each.partitions))
         members.append(member)
     places = [
         PlaceRow(
@@ -163,16 +164,16 @@ def shown(group: GroupFacts) -> dict[str, Any]:
             row.metadata,
             ", ".join(owners[row.topic, row.partition]),
             row.lag,
+            row.note,
         )
         for row in group.partitions
     ]
-    known = [row.lag for row in places if row.lag is not None]
     return {
         "group": group,
         "members": members[:MOST_MEMBERS],
         "member_count": len(members),
         "places": places[:MOST_PARTITIONS],
         "place_count": len(places),
-        "lag": sum(known) if known else None,
+        "lag": total_lag(row.lag for row in places),
         "unread": sum(not row.owner for row in places) if group.state == "Stable" else 0,
     }

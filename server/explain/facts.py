@@ -5,6 +5,7 @@ None means that a fact is not known, unless the field says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -143,7 +144,8 @@ class GroupPartition:
     """A group's state in a partition.
 
     Shape: `committed` is -1 if the group has no offset there. `readable` says whether a reader with read_committed
-    finds any record between `committed` and `last_stable`. For a share group, `committed` is its start offset, and
+    finds any record between `committed` and `last_stable`; `markers` is the number of offsets from `committed` on if all
+    of them are markers of transactions, else 0. For a share group, `committed` is its start offset, and
     `unacknowledged` is the number of offsets from there on that are not acknowledged.
     """
 
@@ -157,17 +159,45 @@ class GroupPartition:
     end: int | None = None
     last_stable: int | None = None
     readable: bool | None = None
+    markers: int = 0
     open_transactions: tuple[Transaction, ...] = ()
     unacknowledged: int | None = None
 
     @property
+    def note(self) -> str | None:
+        """What a lag of this number means, if it is not that of records to be read."""
+        lag = self.lag
+        if lag is None or self.unacknowledged is not None:
+            return None
+        if lag < 0:
+            return "beyond the end of the log"
+        if 0 < lag == self.markers:
+            return "only a transaction marker" if lag == 1 else "only transaction markers"
+        return None
+
+    @property
     def lag(self) -> int | None:
-        """The number of remaining offsets; None if it is not known, or if there is no offset."""
+        """The number of remaining offsets; None if it is not known, or if there is no offset.
+
+        Shape: negative if the group's offset is beyond the end of the log.
+        """
         if self.unacknowledged is not None:
             return self.unacknowledged
         if self.end is None or self.committed < 0:
             return None
-        return max(0, self.end - self.committed)
+        return self.end - self.committed
+
+
+def total_lag(lags: Iterable[int | None]) -> int | None:
+    """The sum of the known lags; None if none is known.
+
+    Shape: an offset beyond the end of its partition does not make up for a lag in another, so negative lags count only
+    if there are no others.
+    """
+    known = [lag for lag in lags if lag is not None]
+    if not known:
+        return None
+    return sum(lag for lag in known if lag > 0) or sum(known)
 
 
 @dataclass(frozen=True, slots=True)

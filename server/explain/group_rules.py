@@ -171,6 +171,9 @@ def the_partition(facts: GroupFacts, row: GroupPartition) -> Answer:
     behind = (
         f"{name}: the group is {counted(lag, 'offset')} behind, at {row.committed} of {row.end}{at}"
     )
+    if row.markers == lag:
+        said = f"{behind}, but nothing is left to read: {'it is' if lag == 1 else 'they are'} {row.note}."
+        return answer("lag_markers", said)
     if member is None:
         who = "the group has no members" if not facts.members else "no member has this partition"
         return answer("lag_unassigned", f"{behind}: {who}.")

@@ -53,6 +53,12 @@ from .stored_state import OFFSETS_TOPIC, GroupReading
 CONSUMER_PROTOCOL = "consumer"
 #: Below this lag, a search finds out whether there is any record to read.
 SMALL_LAG = 1000
+#: Up to this lag, and in so many partitions of a group, a look at the remaining records finds out whether all of them are
+#: markers of transactions.
+MARKER_LAG = 8
+MARKER_LOOKS = 100
+#: How much is read for that at a time; a broker sends at least one batch.
+MARKER_BYTES = 1024
 
 
 #: The message of brokers, including Apache Kafka's, that give no reason why they do not serve a type of groups; and the
@@ -334,6 +340,7 @@ def partitions_read(
         except Unavailable:
             pass
     rows = []
+    looks = MARKER_LOOKS
     for tp in tps:
         row = found.read.get(tp) or GroupPartition(*tp)
         leader, at, stable, end = leaders.get(tp, -1), row.committed, stables.get(tp), ends.get(tp)
@@ -344,6 +351,18 @@ def partitions_read(
                 pinned = yield from open_transactions(leader, *tp)
             elif at >= starts.get(tp, 0) and stable - at <= SMALL_LAG:
                 readable = yield from anything_readable(leader, *tp, at, stable)
+        markers = 0
+        if (
+            row.unacknowledged is None
+            and not readable
+            and not pinned
+            and looks
+            and end is not None
+            and 0 <= max(at, starts.get(tp, 0)) == at < end <= at + MARKER_LAG
+        ):
+            looks -= 1
+            if (yield from only_markers(leader, *tp, at, end)):
+                markers = end - at
         rows.append(
             replace(
                 row,
@@ -353,10 +372,29 @@ def partitions_read(
                 end=end,
                 last_stable=stable,
                 readable=readable,
+                markers=markers,
                 open_transactions=pinned,
             )
         )
     return tuple(rows)
+
+
+def only_markers(leader: int, topic: str, partition: int, begin: int, end: int) -> Asking[bool]:
+    """Whether all offsets from `begin` to `end` are markers of transactions; False if that is not known."""
+    at = begin
+    try:
+        while at < end:
+            row = yield from fetch(leader, topic, partition, at, max_bytes=MARKER_BYTES)
+            batches = batches_of(row)
+            if row.error_code or not batches:
+                return False
+            for batch in batches:
+                if not batch.header.is_control or batch.header.base_offset > at:
+                    return False  # data, or a gap where there was some
+                at = batch.header.next_offset
+    except (Unavailable, RecordError):
+        return False
+    return True
 
 
 def anything_readable(

@@ -366,7 +366,7 @@ def group_offsets(view: View) -> Iterator[Sample]:
 def group_lags(view: View) -> Iterator[Sample]:
     for group, topic, partition, offset, end in _committed(view):
         if end is not None:
-            yield (group, topic, str(partition)), max(0, end - offset)
+            yield (group, topic, str(partition)), end - offset
 
 
 def _committed(view: View) -> Iterator[tuple[str, str, int, int, int | None]]:
@@ -379,8 +379,15 @@ def _committed(view: View) -> Iterator[tuple[str, str, int, int, int | None]]:
                 return
             left -= 1
             replica = replicas.get(tp)
-            end = None if replica is None else replica.log.high_watermark
-            yield group.group_id, tp.topic, tp.partition, stored.value.offset, end
+            offset = stored.value.offset
+            end = None
+            if replica is not None:
+                end = replica.log.high_watermark
+                if not replica.is_leader and offset > end:
+                    # A follower hears of the high watermark later, but has everything below it if it is in sync.
+                    in_sync = view.sources.node_id in replica.state.isr
+                    end = min(offset, replica.log.log_end_offset) if in_sync else None
+            yield group.group_id, tp.topic, tp.partition, offset, end
 
 
 def group_sums(lag: bool) -> Callable[[View], Iterator[Sample]]:
@@ -388,6 +395,9 @@ def group_sums(lag: bool) -> Callable[[View], Iterator[Sample]]:
 
     def samples(view: View) -> Iterator[Sample]:
         sums: dict[tuple[str, str], int] = {}
+        beyond: dict[
+            tuple[str, str], int
+        ] = {}  # these do not make up for a lag in another partition
         unknown: set[tuple[str, str]] = set()
         for group, topic, _, offset, end in _committed(view):
             key = group, topic
@@ -397,9 +407,10 @@ def group_sums(lag: bool) -> Callable[[View], Iterator[Sample]]:
                 unknown.add(key)
             else:
                 sums[key] = sums.get(key, 0) + max(0, end - offset)
+                beyond[key] = beyond.get(key, 0) + min(0, end - offset)
         for key, value in sums.items():
             if key not in unknown:
-                yield key, value
+                yield key, value or beyond.get(key, 0)
 
     return samples
 
@@ -585,7 +596,7 @@ ROWS: tuple[Row, ...] = (
     own("kafka_topic_partition_under_replicated_partition", "1 if a replica is not in sync.", labels=PARTITION, each=is_under_replicated),
     own("kafka_consumergroup_current_offset", "Committed offset; reported by the group's coordinator.", group_offsets, ("consumergroup", *PARTITION)),
     own("kafka_consumergroup_current_offset_sum", "Sum of the committed offsets of a topic.", group_sums(False), ("consumergroup", "topic")),
-    own("kafka_consumergroup_lag", "High watermark minus committed offset, if the coordinator has a replica of the partition.", group_lags, ("consumergroup", *PARTITION)),
+    own("kafka_consumergroup_lag", "High watermark minus committed offset, if the coordinator has a replica of the partition; negative if the offset is beyond the end.", group_lags, ("consumergroup", *PARTITION)),
     own("kafka_consumergroup_lag_sum", "Lag of a topic, if the lag of all its partitions is known.", group_sums(True), ("consumergroup", "topic")),
     own("kafka_consumergroup_members", "Members of a group.", group_members, ("consumergroup",)),
     # kwire's own

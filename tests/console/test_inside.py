@@ -22,7 +22,7 @@ from kwire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from server.console import facts
 from server.console.inside import SECRET_NODES, is_secret, natural, node_text
 from server.console.log_lines import LINES, LogLines
-from server.explain.facts import GroupPartition
+from server.explain.facts import GroupPartition, total_lag
 from tests.console.browsing import Browser, console, create_topic, local, produce
 
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
@@ -78,6 +78,11 @@ def test_group_page_shows_the_lag_of_each_partition(
             await create_topic(browser, "orders", 2)
             await produce(browser, "orders", 0, [(b"k", b"v")] * 7)
             await coordinators(browser, (name, 0))
+            await commit(browser, name, "orders", 0, 506)
+            page = await browser.get(f"/console/group?id={quote(name)}")
+            assert '<span class="lag">-499</span> <span class="muted">beyond the end' in page.text
+            assert '<span class="lag">-499</span>' in (await browser.get("/console/groups")).text
+            assert "-499" in (await browser.get("/console/topics")).text
             await commit(browser, name, "orders", 0, 3)
             page = await browser.get("/console/groups?q=orders")
             assert "a group/with &lt;odd&gt; name" in page.text
@@ -201,9 +206,33 @@ def test_nodes_are_shown_as_what_they_are() -> None:
 
 def test_lag_is_not_known_without_both_offsets() -> None:
     assert GroupPartition("t", 0, 5, end=9).lag == 4
-    assert GroupPartition("t", 0, 9, end=5).lag == 0
+    assert GroupPartition("t", 0, 9, end=5).lag == -4
+    assert facts.Lag("g", "t", 0, 500, "", end=1).lag == -499
     assert GroupPartition("t", 0, end=9).lag is None
     assert GroupPartition("t", 0, 5, end=9, unacknowledged=1).lag == 1
+
+
+@pytest.mark.parametrize(
+    ("lags", "total"),
+    [
+        ([4, None, 3], 7),
+        ([-499], -499),
+        ([-499, 0, -1], -500),
+        ([-499, 500], 500),  # the one is not made up for by the other
+        ([0, 0], 0),
+        ([None], None),
+        ([], None),
+    ],
+)
+def test_offset_beyond_the_end_does_not_make_up_for_a_lag(
+    lags: list[int | None], total: int | None
+) -> None:
+    assert total_lag(lags) == total
+    rows = [
+        facts.Lag("g", "t", n, 1000, "", None if lag is None else 1000 + lag)
+        for n, lag in enumerate(lags)
+    ]
+    assert facts.total_lag(rows) == total
 
 
 def test_last_lines_of_the_log_are_kept() -> None:

@@ -52,7 +52,7 @@ from kwire.records.control import ControlType, EndTransactionMarker, end_transac
 from server.explain.answers import Answer
 from server.explain.asking import EARLIEST, READ_COMMITTED, Asking, Unavailable
 from server.explain.group_rules import explain_group
-from server.explain.live_groups import group_facts
+from server.explain.live_groups import group_facts, only_markers
 from server.explain.live_records import record_facts
 from server.explain.record_rules import explain_record
 
@@ -375,3 +375,49 @@ def test_group_that_is_kept_but_not_served_is_told(coordinator: Coordinator, cau
 def test_group_that_is_not_served_without_a_reason_has_its_feature_off(reason: str | None) -> None:
     (answer,) = explain_group(Coordinator(committed=3, reason=reason).run(group_facts("g", NOW)))
     assert "not served now: their feature is switched off (group.version" in answer.sentence
+
+
+COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
+
+
+@pytest.mark.parametrize(
+    ("log", "begin", "found"),
+    [
+        ([batch(7, b"a", b"b", producer_id=1), marker(9, 1, COMMIT)], 9, True),
+        ([marker(8, 2, ABORT), marker(9, 1, COMMIT)], 8, True),
+        ([batch(8, b"a", producer_id=1), marker(9, 1, COMMIT)], 8, False),
+        ([marker(8, 1, COMMIT), batch(9, b"a")], 8, False),
+        ([marker(9, 1, COMMIT)], 8, False),  # a record at 8 was compacted
+        ([], 9, False),
+    ],
+)
+def test_lag_of_markers_alone_is_recognized(log: list[bytes], begin: int, found: bool) -> None:
+    cluster = Cluster(logs={1: log})
+    assert cluster.run(only_markers(1, "t", 0, begin, 10)) is found
+
+
+class GroupOnCluster(Coordinator):
+    """The coordinator of a group without members."""
+
+    def DescribeGroupsRequest(self, request: Any, to: int) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", group_state="Empty")])
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_group_behind_by_a_marker_is_told_so(stored: bool) -> None:
+    cluster = GroupOnCluster(
+        logs={1: [batch(7, b"a", b"b", producer_id=1), marker(9, 1, COMMIT)]}, committed=9
+    )
+    facts = cluster.run(group_facts("g", NOW, stored=stored))
+    (row,) = facts.partitions
+    assert (row.lag, row.note) == (1, "only a transaction marker")
+    answer = explain_group(facts)[-1]
+    assert answer.cause == "lag_markers"
+    assert "only a transaction marker" in answer.sentence
+    assert answer.details["lag"] == 1
+
+
+def test_group_beyond_the_end_has_a_negative_lag() -> None:
+    cluster = GroupOnCluster(committed=509)
+    (row,) = cluster.run(group_facts("g", NOW, stored=False)).partitions
+    assert (row.lag, row.note) == (-499, "beyond the end of the log")
