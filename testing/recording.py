@@ -103,7 +103,14 @@ def load(path: Path | str) -> Recording:
                     exchanges.append(_exchange(line))
             except BadRecording as error:
                 raise BadRecording(f"{path}, line {number}: {error}") from None
-            except (AttributeError, KeyError, TypeError, ValueError, WireError) as error:
+            except (
+                AttributeError,
+                KeyError,
+                TypeError,
+                ValueError,
+                RecursionError,
+                WireError,
+            ) as error:
                 raise BadRecording(
                     f"{path}, line {number} is not of a recording: {error}"
                 ) from None

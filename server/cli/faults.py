@@ -69,7 +69,7 @@ def place(options: Namespace) -> tuple[str, str]:
             url, token = options.control or found["url"], found["token"]
         except OSError as error:
             raise CommandError(f"{options.control_file}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise CommandError(
                 f"{options.control_file} is not a file of kwire serve --control-file"
             ) from None
@@ -96,6 +96,8 @@ def read(file: str) -> Any:
         line = "" if where is None else f", line {where.line + 1}"
         said = getattr(error, "problem", None) or "not YAML"
         raise CommandError(f"{file}{line}: {said}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; nested deeply
+        raise CommandError(f"{file}: not YAML that can be read: {error}") from None
     if not isinstance(rules, dict | list):
         raise CommandError(f"{file}: neither a rule nor a list of rules")
     return rules

@@ -167,7 +167,7 @@ def parse_plan(text: str) -> Plan:
     """Read a plan. Errors: ValueError, which describes the problem."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("partitions"), list):
         raise ValueError('not a plan: {"version": 1, "partitions": [...]} is expected')
@@ -302,7 +302,7 @@ def generate(brokers: Brokers, options: Namespace) -> int:
         try:
             data = json.loads(Path(options.topics_to_move_json_file).read_text(encoding="utf-8"))
             names += [row["topic"] for row in data["topics"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             said = getattr(error, "strerror", None) or 'not {"topics": [{"topic": NAME}]}'
             raise UsageError(f"{options.topics_to_move_json_file}: {said}") from None
     if not names:

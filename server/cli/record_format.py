@@ -245,7 +245,7 @@ def from_json(line: bytes) -> JsonRecord:
     """Read one line in the format of `to_json`; every field is optional. Errors: FormatError."""
     try:
         entry = json.loads(line)
-    except ValueError as error:  # includes UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # includes UnicodeDecodeError
         raise FormatError(f"not JSON: {error}") from None
     if not isinstance(entry, dict):
         raise FormatError("not a JSON object")

@@ -42,7 +42,10 @@ def encode_acl(acl: Acl | None) -> str | None:
 
 
 def decode_acl(text: str | None) -> Acl | None:
-    """The list from its stored form."""
+    """The list from its stored form. Errors: ValueError, TypeError, RecursionError."""
     if text is None:
         return None
-    return tuple(AclEntry(perms, AclId(scheme, id_)) for perms, scheme, id_ in json.loads(text))
+    rows = json.loads(text)
+    if not isinstance(rows, list):
+        raise TypeError("not a list")
+    return tuple(AclEntry(perms, AclId(scheme, id_)) for perms, scheme, id_ in rows)

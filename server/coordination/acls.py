@@ -101,7 +101,7 @@ def decode_entries(data: bytes | None, path: str) -> frozenset[AclEntry]:
             for row in paths.load(data, path)["acls"]
         )
     except paths.OTHER_FORM as error:
-        raise paths.MalformedNode(path, f"not a list of ACLs ({error})") from error
+        raise paths.MalformedNode(path, f"not a list of ACLs ({paths.why(error)})") from error
 
 
 def encode_change(pattern: ResourcePattern) -> bytes:
@@ -131,7 +131,7 @@ def decode_change(data: bytes | None, path: str) -> ResourcePattern:
             PatternType[row["patternType"].upper()],
         )
     except paths.OTHER_FORM as error:
-        raise paths.MalformedNode(path, f"not a change of ACLs ({error})") from error
+        raise paths.MalformedNode(path, f"not a change of ACLs ({paths.why(error)})") from error
 
 
 async def _with(new: Set[AclEntry], entries: frozenset[AclEntry]) -> Iterable[AclEntry]:

@@ -16,7 +16,7 @@ from typing import Any
 from ..metadata.topic_partition import TopicPartition
 from .commit import commit
 from .events import Change, ClusterEvent
-from .paths import OTHER_FORM, MalformedNode, dump, integer, integers, load
+from .paths import OTHER_FORM, MalformedNode, dump, integer, integers, load, why
 from .store import Create, EventKind, NoNode, Store, WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, 
     try:
         return {tp: integers(row["replicas"]) for tp, row in _rows(data, REASSIGN_PARTITIONS)}
     except OTHER_FORM as error:
-        raise MalformedNode(REASSIGN_PARTITIONS, str(error)) from error
+        raise MalformedNode(REASSIGN_PARTITIONS, why(error)) from error
 
 
 def _rows(data: bytes | None, path: str) -> list[tuple[TopicPartition, dict[str, Any]]]:
@@ -143,7 +143,7 @@ def _rows(data: bytes | None, path: str) -> list[tuple[TopicPartition, dict[str,
             for row in load(data, path)["partitions"]
         ]
     except OTHER_FORM as error:
-        raise MalformedNode(path, str(error)) from error
+        raise MalformedNode(path, why(error)) from error
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
@@ -156,4 +156,4 @@ def decode_log_dir_event(data: bytes | None, path: str) -> int:
     try:
         return integer(load(data, path)["broker"])
     except OTHER_FORM as error:
-        raise MalformedNode(path, str(error)) from error
+        raise MalformedNode(path, why(error)) from error

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .acl import Acl, decode_acl, encode_acl
+from .paths import OTHER_FORM, MalformedNode, why
 from .store import StoreClosed
 from .tree import Node, NodeTree, Session
 
@@ -190,7 +191,10 @@ def tree_of(stored: Stored) -> NodeTree:
         text = row[11]
         if text is not None:
             if text not in acls:
-                acls[text] = decode_acl(text)
+                try:
+                    acls[text] = decode_acl(text)
+                except (*OTHER_FORM, RecursionError) as error:
+                    raise MalformedNode(row[0], f"its permissions: {why(error)}") from error
             node.acl = acls[text]
         link(row[0], node)
     tree.link_children()

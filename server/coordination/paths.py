@@ -124,7 +124,7 @@ def load(data: bytes | None, path: str) -> dict[str, Any]:
     try:
         document = json.loads(data or b"")
     except (ValueError, RecursionError) as error:
-        raise MalformedNode(path, str(error)) from error
+        raise MalformedNode(path, why(error)) from error
     if not isinstance(document, dict):
         raise MalformedNode(path, "not a JSON object")
     return document
@@ -140,6 +140,13 @@ class MalformedNode(Exception):
 
 #: What reading a document in another form than Kafka's raises.
 OTHER_FORM = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
+
+
+def why(error: Exception) -> str:
+    """What is wrong with a document, in words."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)[:200]
 
 
 def integer(value: object, bits: int = 32) -> int:
@@ -218,7 +225,7 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegis
             for name, levels in (document.get("features") or {}).items()
         }
     except OTHER_FORM as error:
-        raise MalformedNode(path, str(error)) from error
+        raise MalformedNode(path, why(error)) from error
     console = str(document.get(CONSOLE, ""))
     return BrokerRegistration(broker_id, endpoints, document.get("rack"), epoch, features, console)
 
@@ -308,7 +315,7 @@ def decode_topic(topic: str, data: bytes | None, version: int = -1) -> TopicAssi
             version,
         )
     except OTHER_FORM as error:
-        raise MalformedNode(path, str(error)) from error
+        raise MalformedNode(path, why(error)) from error
 
 
 # /brokers/topics/T/partitions/P/state
@@ -353,7 +360,7 @@ def decode_state(topic: str, partition: int, data: bytes | None, version: int) -
             version,
         )
     except OTHER_FORM as error:
-        raise MalformedNode(path, str(error)) from error
+        raise MalformedNode(path, why(error)) from error
 
 
 # /controller and /controller_epoch
@@ -377,7 +384,7 @@ def decode_controller(data: bytes | None) -> int:
     try:
         return integer(document["brokerid"])
     except OTHER_FORM as error:
-        raise MalformedNode(CONTROLLER, str(error)) from error
+        raise MalformedNode(CONTROLLER, why(error)) from error
 
 
 def decode_controller_epoch(data: bytes | None) -> int:
@@ -385,7 +392,7 @@ def decode_controller_epoch(data: bytes | None) -> int:
     try:
         return integer((data or b"").decode())
     except ValueError as error:
-        raise MalformedNode(CONTROLLER_EPOCH, str(error)) from error
+        raise MalformedNode(CONTROLLER_EPOCH, why(error)) from error
 
 
 # /feature
@@ -422,7 +429,7 @@ def decode_features(data: bytes | None, epoch: int) -> FinalizedFeatures:
         }
         return FinalizedFeatures(document["status"] == 1, levels, epoch)
     except OTHER_FORM as error:
-        raise MalformedNode(FEATURE, str(error)) from error
+        raise MalformedNode(FEATURE, why(error)) from error
 
 
 # /latest_producer_id_block
@@ -457,7 +464,7 @@ def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
             integer(document["block_start"], 64), integer(document["block_end"], 64)
         )
     except OTHER_FORM as error:
-        raise MalformedNode(PRODUCER_ID_BLOCK, str(error)) from error
+        raise MalformedNode(PRODUCER_ID_BLOCK, why(error)) from error
 
 
 # /config/<type>/<name> and /config/changes/config_change_N

@@ -195,7 +195,7 @@ def parse(line: str) -> dict[str, Any]:
     """Parse one line. Errors: BadDocument."""
     try:
         document = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadDocument(f"not JSON: {line[:80]!r}") from error
     if not isinstance(document, dict):
         raise BadDocument(f"not an object: {line[:80]!r}")

@@ -64,3 +64,9 @@ def test_sources_and_new_replicas_are_throttled() -> None:
         "t": ("0:1,0:2,1:2,1:3", "0:3"),
         "u": ("0:1", "0:4"),
     }
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"partitions": ' + "9" * 5_000 + "}"])
+def test_plan_that_python_cannot_read_is_no_plan(text: str) -> None:
+    with pytest.raises(ValueError, match="not JSON"):
+        parse_plan(text)

@@ -153,3 +153,9 @@ def test_printed_json_is_read_back_as_the_same_record(
 def test_line_that_is_no_record_is_refused_with_the_reason(line: bytes, said: str) -> None:
     with pytest.raises(FormatError, match=said):
         from_json(line)
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"partition": ' + b"9" * 5_000 + b"}"])
+def test_record_that_python_cannot_read_is_no_json(line: bytes) -> None:
+    with pytest.raises(FormatError, match="not JSON"):
+        from_json(line)

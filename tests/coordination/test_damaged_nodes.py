@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.coordination import acls, controller_inbox, paths, tokens
+from server.coordination.node_file import Stored, tree_of
 
 Decode = Callable[[bytes], Any]
 
@@ -117,7 +118,7 @@ DAMAGED = [
     b'{"brokerid": ' + b"9" * 5_000 + b"}",
 ]
 #: What may stand at any place of a document.
-VALUES = [
+VALUES: list[Any] = [
     None,
     True,
     -1,
@@ -189,3 +190,23 @@ def test_node_with_any_bytes_is_read_or_named(what: str, data: bytes) -> None:
 def test_replicas_that_are_no_list_of_ids_are_refused(replicas: Any) -> None:
     with pytest.raises(paths.MalformedNode, match="/brokers/topics/t"):
         paths.decode_topic("t", json.dumps({"partitions": {"0": replicas}}).encode())
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", "[[1]]", "[[1, 2]]", "[1]", "null", "[" * 100_000])
+def test_node_with_damaged_permissions_is_named(text: str) -> None:
+    row = ("/kafka-acl", b"", 1, 1, 1, 0, 0, 0, 0, 0, 0, text)
+    with pytest.raises(paths.MalformedNode, match="/kafka-acl: its permissions"):
+        tree_of(Stored(0, [row], []))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"{}", "/brokers/topics/t: it has no partitions"),
+        (b"[" * 100_000, "/brokers/topics/t: nested too deeply"),
+        (b'{"partitions": {"0": 1}}', "/brokers/topics/t: not a list of integers: 1"),
+    ],
+)
+def test_damage_is_told_in_words(data: bytes, said: str) -> None:
+    with pytest.raises(paths.MalformedNode, match=said):
+        paths.decode_topic("t", data)
