@@ -158,7 +158,7 @@ class CommitWaiter:
             return
         if not partition.is_committed(result.last_offset + 1):
             self._missing[row] = partition
-            partition.waiters.commits.append((result.last_offset + 1, self, row))
+            partition.waiters.commits[self, row] = result.last_offset + 1
 
     def _waits_at(self, partition: Watched) -> bool:
         # Even with acks=1, the append waits for flush.messages; with followers, the high watermark covers this.
@@ -209,10 +209,8 @@ class CommitWaiter:
 
     def _let_go(self) -> dict[int, Watched]:
         missing, self._missing = self._missing, {}
-        for partition in missing.values():
-            partition.waiters.commits[:] = [
-                waiting for waiting in partition.waiters.commits if waiting[1] is not self
-            ]
+        for row, partition in missing.items():
+            partition.waiters.commits.pop((self, row), None)
         return missing
 
     def _time_out(self) -> None:
@@ -243,7 +241,7 @@ class LowWatermarkWaiter:
         self._found: dict[int, tuple[ErrorCode, int]] = {}
         for row, partition, offset in required:
             self._missing[row] = partition
-            partition.waiters.starts.append((offset, self, row))
+            partition.waiters.starts[self, row] = offset
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
 
     def end(self, row: int, error: ErrorCode, low_watermark: int) -> None:
@@ -256,26 +254,25 @@ class LowWatermarkWaiter:
 
     def _time_out(self) -> None:
         for row, partition in list(self._missing.items()):
-            partition.waiters.starts[:] = [
-                waiting for waiting in partition.waiters.starts if waiting[1] is not self
-            ]
+            partition.waiters.starts.pop((self, row), None)
             self.end(row, ErrorCode.REQUEST_TIMED_OUT, partition.low_watermark)
 
 
 class Waiters:
     """Everything that waits for one partition.
 
-    Shape: `fetches` maps each waiter to the offset from which bytes are new to it; `commits` are
-    (offset the high watermark must reach, waiter, its row); `starts` are (offset at which all live
-    replicas must begin, waiter, its row).
+    Shape: `fetches` maps each waiter to the offset from which bytes are new to it; `commits` maps
+    each waiter and its row to the offset that the high watermark must reach, in the order of these
+    offsets, since they are those of appends; `starts` maps each waiter and its row to the offset at
+    which all live replicas must begin.
     """
 
     __slots__ = ("commits", "fetches", "starts")
 
     def __init__(self) -> None:
         self.fetches: dict[WaitingReader, int] = {}
-        self.commits: list[tuple[int, CommitWaiter, int]] = []
-        self.starts: list[tuple[int, LowWatermarkWaiter, int]] = []
+        self.commits: dict[tuple[CommitWaiter, int], int] = {}
+        self.starts: dict[tuple[LowWatermarkWaiter, int], int] = {}
 
     def wake_followers(self, appended_bytes: int) -> None:
         """Count bytes that were appended, committed or not."""
@@ -320,11 +317,16 @@ class Waiters:
 
     def release_committed(self, high_watermark: int, error: Callable[[], ErrorCode]) -> None:
         """End the waits that the high watermark has passed, with the result of `error()`."""
-        reached = [each for each in self.commits if each[0] <= high_watermark]
+        reached = []
+        for waiting, offset in self.commits.items():
+            if offset > high_watermark:
+                break
+            reached.append(waiting)
         if reached:
-            self.commits[:] = [each for each in self.commits if each[0] > high_watermark]
+            for waiting in reached:
+                del self.commits[waiting]
             failed = error()
-            for _, waiter, row in reached:
+            for waiter, row in reached:
                 if failed:
                     waiter.on_failed(row, failed)
                 else:
@@ -332,16 +334,15 @@ class Waiters:
 
     def release_started(self, low_watermark: int) -> None:
         """End the waits for logs that begin no earlier than this."""
-        reached = [each for each in self.starts if each[0] <= low_watermark]
-        if reached:
-            self.starts[:] = [each for each in self.starts if each[0] > low_watermark]
-            for _, waiter, row in reached:
-                waiter.end(row, ErrorCode.NONE, low_watermark)
+        reached = [each for each, offset in self.starts.items() if offset <= low_watermark]
+        for waiter, row in reached:
+            del self.starts[waiter, row]
+            waiter.end(row, ErrorCode.NONE, low_watermark)
 
     def fail_commits(self, error: ErrorCode) -> None:
         """End all waits for the high watermark with an error."""
-        waiting, self.commits = self.commits, []
-        for _, waiter, row in waiting:
+        waiting, self.commits = self.commits, {}
+        for waiter, row in waiting:
             waiter.on_failed(row, error)
 
     def release(self, error: ErrorCode) -> None:
@@ -352,6 +353,6 @@ class Waiters:
         for waiter in list(self.fetches):
             waiter.end()
         self.fail_commits(error)
-        waiting, self.starts = self.starts, []
-        for _, deleter, row in waiting:
+        waiting, self.starts = self.starts, {}
+        for deleter, row in waiting:
             deleter.end(row, error, -1)

@@ -322,7 +322,7 @@ def test_deletion_is_done_when_every_live_replica_begins_there(room: Replicas) -
         assert not future.done()
         led.fetch(2, 3, start=3)
         assert future.result() == {7: (ErrorCode.NONE, 2)}
-        assert led.partition.waiters.starts == []
+        assert not led.partition.waiters.starts
 
     asyncio.run(main())
 

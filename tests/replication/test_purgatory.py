@@ -215,3 +215,32 @@ def test_partition_that_is_lost_while_another_row_waits_is_not_taken_for_committ
         ]
 
     asyncio.run(run())
+
+
+class CountedCommits(dict[tuple[CommitWaiter, int], int]):
+    """The waiters of a partition; counts those that are looked at."""
+
+    looked_at = 0
+
+    def items(self) -> Any:
+        for each in super().items():
+            self.looked_at += 1
+            yield each
+
+
+def test_effort_of_a_commit_and_of_a_timeout_does_not_grow_with_all_that_wait(
+    room: Replicas,
+) -> None:
+    async def run() -> None:
+        partition = room.create("a", replicas=(0, 1), isr=(0, 1))
+        waiting = partition.waiters.commits = CountedCommits()
+        waiters = [commit_waiter((partition, 1 + number)) for number in range(1_000)]
+        for high_watermark in range(1, 11):
+            partition.waiters.release_committed(high_watermark, lambda: ErrorCode.NONE)
+        assert [waiter.future.done() for waiter in waiters] == [True] * 10 + [False] * 990
+        assert waiting.looked_at == 20  # each that is committed, and the one behind it
+        for waiter in waiters[10:]:
+            waiter._time_out()
+        assert waiting.looked_at == 20 and not waiting
+
+    asyncio.run(run())
