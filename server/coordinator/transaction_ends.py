@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Hashable
 
 from ..cause import Own
+from ..fair_queue import FairQueue
 from ..turns import Steps, Turns
-from .fair_queue import FairQueue
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kwire.connection import Part, RequestReceived, ServerConnection, looks_like
@@ -409,30 +410,37 @@ class Session:
             self._pending[later] = None
 
         def done(future: asyncio.Future[Any]) -> None:
-            self._pending.pop(later, None)
-            if self.closed or (self._left and later.on_disconnect is not None):
-                if not future.cancelled():
-                    future.exception()  # marks the exception as retrieved; there is no receiver
-                return
-            if later.overlap:
-                self._overlapping -= 1
-            else:
-                self._waits &= ~WAITS_FOR_REPLY
-            self._finish(request, later, future)
-            self._send()
-            if self._connection.held_up_bytes:
-                self._hold(())
-            reason = 0
-            if not later.overlap and not self._waits & WAITS_FOR_REPLY:  # else it waits again
-                reason = WAITS_FOR_REPLY
-            if self._waits & WAITS_FOR_OVERLAPPING and not self._has_many_replies():
-                reason |= WAITS_FOR_OVERLAPPING
-            if reason:
-                self._go_on(reason)
+            answer = partial(self._answer, request, later, future)
+            self._rotation.answers.give(self.info.client_host, answer)
 
         future.add_done_callback(done)
         if given_up:
             self._give_up_waits()
+
+    def _answer(
+        self, request: RequestReceived, later: Later[Any], future: asyncio.Future[Any]
+    ) -> None:
+        """Reply to a request that had to wait, and go on with the next if that waits for it."""
+        self._pending.pop(later, None)
+        if self.closed or (self._left and later.on_disconnect is not None):
+            if not future.cancelled():
+                future.exception()  # marks the exception as retrieved; there is no receiver
+            return
+        if later.overlap:
+            self._overlapping -= 1
+        else:
+            self._waits &= ~WAITS_FOR_REPLY
+        self._finish(request, later, future)
+        self._send()
+        if self._connection.held_up_bytes:
+            self._hold(())
+        reason = 0
+        if not later.overlap and not self._waits & WAITS_FOR_REPLY:  # else it waits again
+            reason = WAITS_FOR_REPLY
+        if self._waits & WAITS_FOR_OVERLAPPING and not self._has_many_replies():
+            reason |= WAITS_FOR_OVERLAPPING
+        if reason:
+            self._go_on(reason)
 
     def _has_many_replies(self) -> bool:
         """Whether too many requests have no reply yet, or a reply that an earlier request holds up."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from server.net.limits import NetLimits
-from server.net.rotation import TURN_REQUESTS, Rotation
+from server.net.rotation import TURN_ANSWERS, TURN_REQUESTS, Answers, Rotation
 from server.net.session import Session
 from tests.net.echo import Echo, request
 from tests.support.transport import MemoryTransport, connect
@@ -84,5 +85,26 @@ def test_connection_that_was_closed_while_it_waited_is_passed_over() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(made[-1].frames()) == EACH
+
+    on_loop(run)
+
+
+def test_turn_gives_few_of_the_answers_that_are_ready_together_and_clients_take_turns() -> None:
+    async def run() -> None:
+        answers, given = Answers(), list[int]()
+        for number in range(1_000):
+            answers.give("10.0.0.1", partial(given.append, number))
+        answers.give("10.0.0.2", partial(given.append, -1))
+        assert given == list(range(TURN_ANSWERS))
+        turns = []
+        while len(given) < 1_001:
+            before = len(given)
+            await asyncio.sleep(0)
+            turns.append(len(given) - before)
+        assert max(turns) == TURN_ANSWERS
+        assert given.index(-1) <= TURN_ANSWERS + 1
+        assert [number for number in given if number >= 0] == list(range(1_000))
+        answers.give("10.0.0.1", partial(given.append, 1_000))  # alone: at once
+        assert given[-1] == 1_000
 
     on_loop(run)
