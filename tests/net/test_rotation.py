@@ -108,3 +108,23 @@ def test_turn_gives_few_of_the_answers_that_are_ready_together_and_clients_take_
         assert given[-1] == 1_000
 
     on_loop(run)
+
+
+def test_connections_whose_answers_become_ready_together_are_answered_in_several_turns() -> None:
+    async def run() -> None:
+        echo, rotation = Echo(), Rotation()
+        echo.later = lambda number: True
+        made = [connect(echo, NetLimits(), rotation=rotation)[0] for _ in range(300)]
+        for number, transport in enumerate(made):
+            transport.receive(request(number))
+        for pending in echo.pending.values():
+            pending.set_result(b"ready")
+        answered, turns = 0, []
+        while answered < len(made):
+            await asyncio.sleep(0)
+            now = sum(bool(transport.sent) for transport in made)
+            turns.append(now - answered)
+            answered = now
+        assert max(turns) == TURN_ANSWERS
+
+    on_loop(run)
