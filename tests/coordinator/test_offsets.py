@@ -468,7 +468,7 @@ def test_many_expired_offsets_go_in_several_batches(quick: Machine) -> None:
     quick.advance(2 * DAY_MS)
     assert quick.shard.groups == {}
     sizes = [len(batch.stored) for batch in quick.log[before:]]
-    assert (sum(sizes), len(sizes)) == (3_000, 3)
+    assert (sum(sizes), len(sizes)) == (3_000, 10)
 
 
 def test_refused_commit_makes_no_group() -> None:

@@ -47,7 +47,7 @@ from .stored import GroupCoordinatorRecord, decode_record, encode_record
 log = logging.getLogger(__name__)
 
 RETENTION_DUE = "retention_due"
-RETENTION_BATCH = 1_000
+RETENTION_BATCH = 256
 """The maximum number of tombstones in one batch of expired offsets, unless one group has more."""
 
 
