@@ -58,6 +58,23 @@ def test_a_heartbeat_whose_assignment_does_not_fit_is_the_one_that_is_refused(
     assert machine.beat("honest", 0, subscribed_topic_names=["wide"]).error_code == 0
 
 
+def test_a_limit_is_logged_once_while_clients_with_room_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = with_wide_topic()
+    for number in range(60):
+        machine.account = GREEDY if number % 2 else HONEST
+        fields = {"subscribed_topic_names": ["wide"]} if number % 2 else {}
+        machine.beat("m", 0, group_id=f"g{number}", **fields)
+    assert caplog.text.count("kwire.group.members.max.bytes") == 1
+    for number in range(60):
+        machine.beat("m", -1, group_id=f"g{number}")
+    machine.beat("m", 0)
+    machine.account = GREEDY
+    beats(machine, 20, subscribed_topic_names=["wide"])
+    assert caplog.text.count("kwire.group.members.max.bytes") == 2
+
+
 def test_a_member_keeps_its_partitions_while_there_is_no_room_for_a_larger_target() -> None:
     machine = with_wide_topic()
     machine.account = HONEST

@@ -41,12 +41,12 @@ SMALL_GROUP_BYTES = 64 * 1024
 class GroupMemory:
     """The account of all groups of a broker. Unit: bytes, estimated."""
 
-    __slots__ = ("_full", "_members", "_offsets")
+    __slots__ = ("_members", "_offsets", "_reported")
 
     def __init__(self) -> None:
         self._members = Shares()
         self._offsets = Shares()
-        self._full = False
+        self._reported: set[str] = set()
 
     @property
     def members(self) -> int:
@@ -81,7 +81,8 @@ class GroupMemory:
         if self._members.refuses(client, more, most, times):
             self._report("kwire.group.members.max.bytes", most, client)
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self._full = False
+        if self._reported and self.members < most // 2:
+            self._reported.discard("kwire.group.members.max.bytes")
         return ErrorCode.NONE
 
     def refuses_offsets(self, config: GroupConfig, client: Hashable, more: int) -> ErrorCode:
@@ -89,6 +90,8 @@ class GroupMemory:
         most = config.offsets_max_bytes
         times = SMALL if more <= SMALL_GROUP_BYTES else LARGE
         if more <= 0 or not self._offsets.refuses(client, more, most, times):
+            if self._reported and self.offsets < most // 2:
+                self._reported.discard("kwire.group.offsets.max.bytes")
             return ErrorCode.NONE
         self._report("kwire.group.offsets.max.bytes", most, client)
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -107,9 +110,9 @@ class GroupMemory:
         self._offsets.move(before, after, offsets)
 
     def _report(self, setting: str, limit: int, client: Hashable) -> None:
-        """Log once that a limit is reached, until there is room again."""
-        if not self._full:
-            self._full = True
+        """Log once that a limit is reached, until less than half of it is in use."""
+        if setting not in self._reported:
+            self._reported.add(setting)
             logger.warning(
                 "groups have reached %s=%d, or one client's share of it: requests of %s that need more are refused, and"
                 " clients retry",

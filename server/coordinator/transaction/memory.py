@@ -50,7 +50,8 @@ class TransactionMemory:
         """
         times = SMALL if more <= SMALL_BYTES else LARGE
         if more <= 0 or not self.shares.refuses(client, more, config.state_max_bytes, times):
-            self._full = False
+            if self._full and self.used < config.state_max_bytes // 2:
+                self._full = False
             return ErrorCode.NONE
         if not self._full:
             self._full = True
