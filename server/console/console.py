@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..explain.asking import words_of
 from ..metrics.view import View, look
+from ..shares import Shares
 from . import units
 from .broker import Refused as Refused
 from .broker import Unreachable as Unreachable
@@ -28,7 +29,8 @@ FOLDER = Path(__file__).parent
 #: Sampling ends after this time without a page view.
 IDLE_MS = 15 * 60_000
 #: The maximum number of live pages at the same time; each uses one of the listener's 32 connections.
-MAX_STREAMS = 8
+#: One address may have eight of them.
+MAX_STREAMS = 11
 #: The maximum interval between messages of a stream; sending them detects readers that have gone.
 BEAT_S = 2.0
 #: Line breaks in a stream of events.
@@ -55,7 +57,7 @@ class Console:
     broker: Broker
     history: History = field(default_factory=History)
     write_allowed: bool = False
-    streams: int = 0
+    streams: Shares = field(default_factory=Shares)
     _kept: dict[Any, Kept] = field(default_factory=dict)
     _making: dict[Any, asyncio.Future[Any]] = field(default_factory=dict)
     _sampling: asyncio.Task[None] | None = None

@@ -54,16 +54,17 @@ class Live(StreamingResponse):
     limit.
     """
 
-    def __init__(self, console: Console, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, console: Console, client: str, events: AsyncIterator[bytes]) -> None:
         super().__init__(events, media_type=STREAM, headers=HEADERS)
         self._console = console
-        console.streams += 1
+        self._client = client
+        console.streams.hold(client, 1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._console.streams -= 1
+            self._console.streams.hold(self._client, -1)
 
 
 class Pages:
@@ -98,22 +99,27 @@ class Pages:
                 except Refused:
                     return None
 
-            return self.stream(render, every_s)
+            return self.stream(request, render, every_s)
 
         return endpoint
 
     async def tail(self, request: Request) -> Response:
         """The messages of a topic as they are written; the fetch itself waits for them."""
-        return self.stream(messages.follow(self.console, request), 0.05, repeated=True)
+        return self.stream(request, messages.follow(self.console, request), 0.05, repeated=True)
 
     def stream(
-        self, render: Callable[[], Awaitable[str | None]], every_s: float, repeated: bool = False
+        self,
+        request: Request,
+        render: Callable[[], Awaitable[str | None]],
+        every_s: float,
+        repeated: bool = False,
     ) -> Response:
         """Server-sent events, unless there are too many live pages."""
         console = self.console
-        if console.streams >= MAX_STREAMS:
-            return Response(f"{MAX_STREAMS} pages are live already", 503)
-        return Live(console, console.follow(render, every_s, repeated))
+        client = "" if request.client is None else request.client.host
+        if console.streams.refuses(client, 1, MAX_STREAMS):
+            return Response("too many pages are live already", 503)
+        return Live(console, client, console.follow(render, every_s, repeated))
 
     async def html(
         self, section: str, template: str, values: Values, status: int = 200

@@ -129,6 +129,6 @@ def scope_of(request: HttpRequest) -> Message:
             (name.encode("latin-1"), value.encode("latin-1"))
             for name, value in request.headers.items()
         ],
-        "client": None,
+        "client": (request.client_host, 0) if request.client_host else None,
         "server": None,
     }
