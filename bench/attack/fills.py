@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,25 +32,33 @@ from .stages import create, ready, topic
 from .wire import body_of
 
 TRANSACTION_RESOURCE = 5
-WIDE, PARTITIONS = "swamp-wide", 6_000
+WIDE, PARTITIONS = "swamp-wide", 4_000
 SINGLE, RECORDS = "swamp-single", 2_000
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 Requests = Callable[[int], list[tuple[ApiKey, int, dict[str, Any]]]]
 
 
-def prepared(broker: Secured, *names: dict[str, object]) -> dict[str, bytes]:
-    """Let alice and mallory use names with certain prefixes, and create topics; their ids."""
-    admin = broker.admin()
+def prepare(broker: Secured) -> None:
+    """Let alice and mallory use names with certain prefixes, and create mallory's topics."""
+    admin = Door(broker.ports.admin, timeout_s=120.0)
     for who, prefix in (("alice", "alices-"), ("mallory", GROUPS)):
         for kind in (GROUP_RESOURCE, TRANSACTION_RESOURCE):
             assert allow(admin, f"User:{who}", kind, prefix, PREFIXED) == 0
     assert allow(admin, "User:mallory", TOPIC_RESOURCE, "swamp", PREFIXED) == 0
-    create(admin, *names)
+    create(admin, topic(SINGLE), topic(WIDE, PARTITIONS))
     ready(admin)
-    asked = [{"topic_id": bytes(16), "name": each["name"]} for each in names]
-    rows = admin.call(ApiKey.METADATA, 12, topics=asked)["topics"]
-    return {row["name"]: row["topic_id"] for row in rows}
+    for kind, name in ((0, "alices-group"), (1, "alices-id")):
+        while admin.call(ApiKey.FIND_COORDINATOR, 1, key=name, key_type=kind)["error_code"]:
+            time.sleep(0.1)
+    builder = BatchBuilder()
+    builder.append(0, b"", b"mud")
+    rows = [{"index": 0, "records": builder.build()}]
+    data = [{"name": SINGLE, "partition_data": rows}]
+    body = body_of(ApiKey.PRODUCE, 7, acks=1, timeout_ms=30_000, topic_data=data)
+    for _ in range(RECORDS):
+        admin.send(ApiKey.PRODUCE, 7, body)
+        admin.answer_size()
 
 
 def flood(broker: Secured, ended: threading.Event, requests: Requests) -> int:
@@ -57,8 +66,6 @@ def flood(broker: Secured, ended: threading.Event, requests: Requests) -> int:
 
 
 def group_targets(broker: Secured, ended: threading.Event) -> int:
-    prepared(broker, topic(WIDE, PARTITIONS))
-
     def requests(number: int) -> list[tuple[ApiKey, int, dict[str, Any]]]:
         who = {"group_id": f"{GROUPS}{number % 2_000}", "member_id": "m", "member_epoch": 0}
         joins = {"subscribed_topic_names": [WIDE], "topic_partitions": []}
@@ -70,8 +77,6 @@ def group_targets(broker: Secured, ended: threading.Event) -> int:
 
 
 def share_targets(broker: Secured, ended: threading.Event) -> int:
-    prepared(broker, topic(WIDE, PARTITIONS))
-
     def requests(number: int) -> list[tuple[ApiKey, int, dict[str, Any]]]:
         who = {"group_id": f"{GROUPS}{number % 2_000}", "member_id": "m", "member_epoch": 0}
         return [(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {**who, "subscribed_topic_names": [WIDE]})]
@@ -80,7 +85,6 @@ def share_targets(broker: Secured, ended: threading.Event) -> int:
 
 
 def small_groups(broker: Secured, ended: threading.Event) -> int:
-    prepared(broker)
     protocols = [{"name": "range", "metadata": bytes(20_000)}]
 
     def requests(number: int) -> list[tuple[ApiKey, int, dict[str, Any]]]:
@@ -92,8 +96,6 @@ def small_groups(broker: Secured, ended: threading.Event) -> int:
 
 
 def transactional_ids(broker: Secured, ended: threading.Event) -> int:
-    prepared(broker)
-
     def requests(number: int) -> list[tuple[ApiKey, int, dict[str, Any]]]:
         name = f"{GROUPS}{number}".ljust(20_000, "x")
         values = {"transactional_id": name, "transaction_timeout_ms": 60_000}
@@ -103,8 +105,6 @@ def transactional_ids(broker: Secured, ended: threading.Event) -> int:
 
 
 def telemetry_ids(broker: Secured, ended: threading.Event) -> int:
-    prepared(broker)
-
     def requests(number: int) -> list[tuple[ApiKey, int, dict[str, Any]]]:
         id_ = (number + 1_000).to_bytes(16, "big")
         return [(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, {"client_instance_id": id_})]
@@ -113,7 +113,6 @@ def telemetry_ids(broker: Secured, ended: threading.Event) -> int:
 
 
 def telemetry_series(broker: Secured, ended: threading.Event) -> int:
-    prepared(broker)
     numbers = itertools.count(1_000)
 
     def once() -> int:
@@ -140,22 +139,14 @@ def push(door: Door, id_: bytes, series: int) -> int:
 
 
 def scrapes(broker: Secured, ended: threading.Event) -> int:
-    prepared(broker)
     return in_threads(lambda: len(http(broker.ports.http, SCRAPE)) // 1_000, ended)
 
 
 def share_records(broker: Secured, ended: threading.Event) -> int:
     """Groups that each acquire 2,000 records, one at a time, and acknowledge none."""
-    topic_id = prepared(broker, topic(SINGLE))[SINGLE]
     admin = broker.admin()
-    builder = BatchBuilder()
-    builder.append(0, b"", b"mud")
-    rows = [{"index": 0, "records": builder.build()}]
-    data = [{"name": SINGLE, "partition_data": rows}]
-    body = body_of(ApiKey.PRODUCE, 7, acks=1, timeout_ms=30_000, topic_data=data)
-    for _ in range(RECORDS):
-        admin.send(ApiKey.PRODUCE, 7, body)
-        admin.answer_size()
+    asked = [{"topic_id": bytes(16), "name": SINGLE}]
+    topic_id = admin.call(ApiKey.METADATA, 12, topics=asked)["topics"][0]["topic_id"]
     groups = [f"{GROUPS}{number}" for number in range(1_000)]
     config = [{"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}]
     resources = [{"resource_type": 32, "resource_name": each, "configs": config} for each in groups]
@@ -222,7 +213,7 @@ def ask(broker: Secured) -> dict[str, str]:
 
 
 ROWS: Rows = {
-    "group-targets": ("Heartbeats of 2,000 consumer groups that read 6,000 partitions each", group_targets),
+    "group-targets": ("Heartbeats of 2,000 consumer groups that read 4,000 partitions each", group_targets),
     "share-targets": ("The same of share groups", share_targets),
     "small-groups": ("JoinGroup of a new group with 20 KB of metadata each", small_groups),
     "transactional-ids": ("InitProducerId with a new id of 20,000 letters each", transactional_ids),
@@ -234,4 +225,4 @@ ROWS: Rows = {
 
 
 if __name__ == "__main__":
-    main(ROWS, ask)
+    main(ROWS, ask, prepare)

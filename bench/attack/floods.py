@@ -545,10 +545,16 @@ def measure(
     broker: Secured,
     rows: Rows,
     ask: Callable[[Secured], dict[str, str]] | None = None,
+    prepare: Callable[[Secured], None] | None = None,
 ) -> dict[str, Any]:
-    """Run one row on a newly started broker. Shape: `ask` asks for more as an honest client, shortly before the end."""
+    """Run one row on a newly started broker.
+
+    Shape: `prepare` is called before the attack; `ask` asks for more as an honest client, shortly before the end.
+    """
     text, flood = rows[name]
     broker.prepare()
+    if prepare is not None:
+        prepare(broker)
     shares = name in SHARING
     if shares:
         prepare_shares(broker)
@@ -616,7 +622,11 @@ def times(all_times: list[list[Any]], what: str, began: float, until: float) -> 
             "p99": round(found[len(found) * 99 // 100], 1), "worst": round(found[-1], 1)}  # fmt: skip
 
 
-def main(rows: Rows = ROWS, ask: Callable[[Secured], dict[str, str]] | None = None) -> None:
+def main(
+    rows: Rows = ROWS,
+    ask: Callable[[Secured], dict[str, str]] | None = None,
+    prepare: Callable[[Secured], None] | None = None,
+) -> None:
     """Measure the rows that the command line names."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -631,7 +641,7 @@ def main(rows: Rows = ROWS, ask: Callable[[Secured], dict[str, str]] | None = No
             continue
         with tempfile.TemporaryDirectory() as scratch, make(Path(scratch) / "broker") as broker:
             assert isinstance(broker, Secured)
-            print(json.dumps(measure(name, chosen.seconds, broker, rows, ask)), flush=True)
+            print(json.dumps(measure(name, chosen.seconds, broker, rows, ask, prepare)), flush=True)
 
 
 if __name__ == "__main__":
