@@ -127,11 +127,12 @@ same process. No iteration of the event loop took more than 9 ms, and the proces
 
 ## Limits
 
-- A scrape is generated in slices of a few milliseconds, with client requests in between, and sent as it is read. At most four
-  scrapes run at a time, each with at most 256 KiB waiting to be read.
+- A scrape is generated in slices of a few milliseconds, with client requests in between, and sent as it is read, with at most 256
+  KiB waiting to be read. Concurrent scrapes take turns, first by address.
 - `kwire.metrics.partition.limit` limits how many replicas, topics, groups and committed offsets have individual series. Sums are
   always complete, and `kwire_metrics_partitions_left_out` is the number of replicas without series.
-- There are at most 32 HTTP connections; a further one replaces the oldest that is waiting for a request.
+- There are at most 32 HTTP connections. A further one replaces one of the address that has most: the oldest that is waiting for a
+  request, or else, for a client of another address, the oldest.
 - A request must arrive within 10 seconds, and its headers can have 16 KiB. A client that reads nothing for 10 seconds is
   disconnected.
 """

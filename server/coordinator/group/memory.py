@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
-from ...shares import LARGE, NOBODY, SMALL, Shares
+from ...shares import LARGE, SMALL, Shares
 
 if TYPE_CHECKING:
     from .config import GroupConfig
-    from .offset_store import OffsetStore
 
 logger = logging.getLogger(__name__)
 
@@ -120,53 +119,3 @@ class GroupMemory:
                 limit,
                 client,
             )
-
-
-class CountedGroup:
-    """What all kinds of groups count.
-
-    Shape: `held_bytes` is the memory of the group and its members, without offsets; it is also counted in `memory`, for
-    the client that the group belongs to.
-    """
-
-    __slots__ = ("client", "held_bytes", "memory", "offsets")
-
-    offsets: OffsetStore
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the group has no members."""
-        raise NotImplementedError
-
-    def __init__(self, memory: GroupMemory | None, client: Hashable = NOBODY) -> None:
-        self.memory = memory or GroupMemory()
-        self.client = client
-        self.held_bytes = 0
-
-    def hold(self, more: int) -> None:
-        """Count more memory, or less if negative."""
-        self.held_bytes += more
-        self.memory.hold_members(self.client, more)
-
-    def hold_offsets(self, before: int) -> None:
-        """Count what has become of the memory of the group's offsets, which was `before`."""
-        self.memory.hold_offsets(self.client, self.offsets.held_bytes - before)
-
-    def used_by(self, client: Hashable) -> None:
-        """Note that a client uses the group: it belongs to the client if it has no members, or belongs to nobody."""
-        if self.user_after(client) is not self.client:
-            self.give_to(client)
-
-    def user_after(self, client: Hashable) -> Hashable:
-        """The client that the group belongs to once `client` uses it."""
-        return client if self.client is NOBODY or self.is_empty else self.client
-
-    def give_to(self, client: Hashable) -> None:
-        """Count the group for another client."""
-        self.memory.move(self.client, client, self.held_bytes, self.offsets.held_bytes)
-        self.client = client
-
-    def forget(self) -> None:
-        """Stop counting memory for the group."""
-        self.memory.hold_offsets(self.client, -self.offsets.held_bytes)
-        self.hold(-self.held_bytes)

@@ -18,8 +18,9 @@ from kwire.messages.sync_group import SyncGroupResponse
 from ...metadata.topic_partition import TopicPartition
 from ...shares import NOBODY
 from ..transition import IllegalTransition
+from .counted import CountedGroup
 from .kinds import Committer, PartitionCheck
-from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, CountedGroup, GroupMemory
+from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, GroupMemory
 from .offset_store import OffsetStore
 
 CONSUMER_PROTOCOL_TYPE = "consumer"

@@ -9,7 +9,8 @@ from sys import getsizeof
 from typing import Generic, TypeVar
 
 from ....shares import NOBODY
-from ..memory import GROUP_BYTES, CountedGroup, GroupMemory
+from ..counted import CountedGroup
+from ..memory import GROUP_BYTES, GroupMemory
 from ..offset_store import OffsetStore
 from .members import Partitions
 
