@@ -63,6 +63,9 @@ MEMBER_ID_PREFIX = 8000
 #: The owner of the work that timers of loaded groups set off, whose clients are not connected to this broker yet.
 LOADED_GROUPS = Address("loaded groups")
 
+#: The number of topics that are hashed in one step, which takes up to 7 us each.
+HASHED_IN_STEP = 64
+
 #: The maximum number of protocols (assignors) of a member. Clients name a handful, and each rebalance examines all of
 #: them.
 MOST_PROTOCOLS = 1000
@@ -388,6 +391,11 @@ class GroupCoordinator:
         found: dict[str, frozenset[str]] | None = None
         try:
             found = yield from self.matches.steps(effect.regexes, effect.may_describe, image.topics)
+            for names in found.values():
+                for number, name in enumerate(names):
+                    if not number % HASHED_IN_STEP:
+                        yield
+                    self.metadata.hashes.of_topic(name, image)  # cached, for the group's operation
         finally:
             self.hand_over(
                 partition,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .share_persister import SharePersister
 
 #: The number of share partitions for which the persister is asked in one step.
-ROWS_AT_ONCE = 64
+ROWS_AT_ONCE = 8
 
 #: The owner of the work that follows the deletion of topics.
 DELETED = Own("deleted topics")

@@ -73,8 +73,8 @@ def consumer_group_heartbeat(
     refusal = refusal_of(ctx.services)
     if refusal is not None:
         return refused(refusal)
-    if request.subscribed_topic_names:
-        return _subscribe(ctx, request, request.subscribed_topic_names)
+    if request.subscribed_topic_names or request.subscribed_topic_regex:
+        return _subscribe(ctx, request, request.subscribed_topic_names or [])
     return _beat(ctx, request)
 
 
