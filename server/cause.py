@@ -17,12 +17,13 @@ from typing import NamedTuple
 class Own(NamedTuple):
     """The owner of work that the broker itself must do, whoever caused it.
 
-    Shape: `name` says which part of the broker; `client` is the address of the client that it concerns, if any, so
-    that the timers of one client's groups do not delay those of others.
+    Shape: `name` says which part of the broker; `client` is the address of the client that it concerns, if any, and
+    `connection` the id of its connection, so that the timers of one client's groups do not delay those of others.
     """
 
     name: str
-    client: object = None
+    client: str | None = None
+    connection: str | None = None
 
 
 class Address(NamedTuple):

@@ -26,7 +26,7 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
-from .cause import CAUSE, client_of
+from .cause import CAUSE, Own, client_of
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
@@ -54,10 +54,15 @@ MOST_LONG = 2
 MOST_BEGUN = 8
 
 
+def _line_of(owner: object) -> object:
+    """The client that work of the broker concerns, or else the part of the broker."""
+    return (owner.client or owner.name) if type(owner) is Own else owner
+
+
 class _Work(Generic[T]):
     """A generator and its future; only a future for a coroutine that waits for its turn."""
 
-    __slots__ = ("client", "future", "owner", "spent_steps", "spent_us", "steps")
+    __slots__ = ("client", "future", "line", "owner", "spent_steps", "spent_us", "steps")
 
     def __init__(
         self,
@@ -70,12 +75,14 @@ class _Work(Generic[T]):
         self.owner = owner
         #: The client that the work is for; None if it is for the broker itself.
         self.client = client_of(owner)
+        #: Owners with the same line share one turn of the rotation.
+        self.line = self.client if self.client is not None else _line_of(owner)
         self.spent_us = 0
         self.spent_steps = 0
 
 
 class _Owners:
-    """Waiting work of one client or of the broker, in rotation by owner."""
+    """Waiting work of one client, in rotation by owner."""
 
     __slots__ = ("number", "works")
 
@@ -110,7 +117,7 @@ class _Owners:
 
 
 class _Clients:
-    """Waiting work of clients, in rotation by client, and by owner for each client."""
+    """Waiting work of clients, or of the broker for clients: in rotation by client, and by owner for each client."""
 
     __slots__ = ("owners",)
 
@@ -118,28 +125,27 @@ class _Clients:
         self.owners: dict[object, _Owners] = {}
 
     def add(self, work: _Work[Any]) -> None:
-        owners = self.owners.get(work.client)
+        owners = self.owners.get(work.line)
         if owners is None:
-            owners = self.owners[work.client] = _Owners()
+            owners = self.owners[work.line] = _Owners()
         owners.add(work)
 
     def pop(self, client: object = None) -> _Work[Any]:
         """The next work, of the given client or else of the first; its client is now behind all others."""
-        if client is None:
-            client = next(iter(self.owners))
-        owners = self.owners.pop(client)
+        line = next(iter(self.owners)) if client is None else client
+        owners = self.owners.pop(line)
         work = owners.pop()
         if owners.number:
-            self.owners[client] = owners
+            self.owners[line] = owners
         return work
 
     def remove(self, work: _Work[Any]) -> bool:
         """Remove a piece of work; False if it is not among them."""
-        owners = self.owners.get(work.client)
+        owners = self.owners.get(work.line)
         if owners is None or not owners.remove(work):
             return False
         if not owners.number:
-            del self.owners[work.client]
+            del self.owners[work.line]
         return True
 
     def number(self, client: object) -> int:
@@ -226,7 +232,7 @@ class Turns:
         self._cpu_us = cpu_us or now_us
         self._slice_us = slice_us
         self._slice_steps = slice_steps
-        self._own = _Owners()
+        self._own = _Clients()
         self._clients = _Clients()
         self._own_is_next = True
         self._long = _LongWork()
@@ -260,27 +266,39 @@ class Turns:
             owner = CAUSE.get()
         client = client_of(owner)
         if client is None:
-            waits = owner in self._own.works
+            waits = self._own.waits(owner, _line_of(owner))
         else:
             if can_wait and self._has_begun_much(client):
                 parked = _Work(steps, asyncio.get_running_loop().create_future(), owner)
                 self._long.park(parked)
                 return parked.future
             waits = self._clients.waits(owner, client)
-        if not waits:  # otherwise it comes after the owner's earlier work
+        if (
+            not waits and not self._is_overdrawn()
+        ):  # otherwise it comes after the owner's earlier work
             before = CAUSE.set(None if client is None else owner)
+            end_us = self._now_us() + AT_ONCE_US
             try:
-                self._advance(steps, self._now_us() + AT_ONCE_US, AT_ONCE_STEPS)
+                self._advance(steps, end_us, AT_ONCE_STEPS)
                 self._begin()
                 self._advance(steps, self._slice_end_us, self._steps_left)
             except StopIteration as end:
                 value: T = end.value
+                if not self._scheduled and self._now_us() >= end_us:
+                    self.has_time()  # its last step took long: this turn's slice begins
                 return value
             finally:
                 CAUSE.reset(before)
         work = _Work(steps, asyncio.get_running_loop().create_future(), owner)
         self._enter(work)
         return work.future
+
+    def _is_overdrawn(self) -> bool:
+        """Whether new work has used another slice in this turn: many requests of some steps that take long."""
+        return self._scheduled and (
+            self._steps_left <= -self._slice_steps
+            or self._cpu_us() >= self._slice_end_cpu_us + self._slice_us
+        )
 
     def _has_begun_much(self, client: object) -> bool:
         number = self._clients.number(client) + self._long.parked.number(client)
@@ -312,7 +330,7 @@ class Turns:
             return
         if owner is None:
             owner = CAUSE.get()
-        work = _Work[None](None, asyncio.get_running_loop().create_future(), owner)
+        work: _Work[None] = _Work(None, asyncio.get_running_loop().create_future(), owner)
         self._enter(work)
         await work.future
         self._new_slice()
@@ -320,20 +338,21 @@ class Turns:
     @property
     def waiting(self) -> int:
         """The number of pieces of work that wait for their turn."""
-        return self._own.number + sum(
+        return sum(
             owners.number
-            for owners in chain(self._clients.owners.values(), self._long.parked.owners.values())
+            for clients in (self._own, self._clients, self._long.parked)
+            for owners in clients.owners.values()
         )
 
     def close(self) -> None:
         """Cancel all generators, including future ones; coroutines no longer wait."""
         self._closed = True
         given_up = [
-            *chain.from_iterable(self._own.works.values()),
+            *self._own.all(),
             *self._clients.all(),
             *self._long.parked.all(),
         ]
-        self._own, self._clients, self._long = _Owners(), _Clients(), _LongWork()
+        self._own, self._clients, self._long = _Clients(), _Clients(), _LongWork()
         for work in given_up:
             self._give_up(work)
 
@@ -377,11 +396,11 @@ class Turns:
         own, and the others the next.
         """
         self._scheduled = False
-        if not (self._own.number or self._clients.owners):
+        if not (self._own.owners or self._clients.owners):
             return
         self._new_slice()
-        while self._own.number or self._clients.owners:
-            is_own = bool(self._own.number) and (self._own_is_next or not self._clients.owners)
+        while self._own.owners or self._clients.owners:
+            is_own = bool(self._own.owners) and (self._own_is_next or not self._clients.owners)
             work = self._own.pop() if is_own else self._clients.pop()
             self._own_is_next = not is_own
             if work.steps is None:
@@ -389,7 +408,7 @@ class Turns:
                     work.future.set_result(None)  # it continues after this, in its own slice
                 self._ended(work)
                 break
-            self._continue(work, bool(self._clients.owners if is_own else self._own.number))
+            self._continue(work, bool(self._clients.owners if is_own else self._own.owners))
             if self._steps_left <= 0 or self._now_us() >= self._slice_end_us:
                 break
         self._schedule()

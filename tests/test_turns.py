@@ -472,3 +472,27 @@ async def test_work_that_waits_to_begin_begins_after_coroutines_of_its_client() 
     assert isinstance(last, asyncio.Future)
     await asyncio.gather(*tasks)
     assert await asyncio.wait_for(last, 5) == 3
+
+
+@on_loop
+async def test_new_work_waits_when_others_have_used_a_slice_more_in_this_turn() -> None:
+    time = 0
+    turns = Turns(lambda: time, slice_us=3_000)
+    done: list[int] = []
+
+    def request(number: int) -> Generator[None, None, None]:
+        """A step that takes long, as of a group with thousands of topics."""
+        nonlocal time
+        time += 2_000
+        done.append(number)
+        return
+        yield
+
+    for number in range(60):
+        turns.run(request(number), Peer("a", number))
+    assert time <= 4 * 3_000
+    await asyncio.sleep(0)
+    assert turns.run(count(5), Peer("b")).done(), "the next turn has a slice of its own"
+    while turns.waiting:
+        await asyncio.sleep(0)
+    assert sorted(done) == list(range(60))

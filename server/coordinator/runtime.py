@@ -152,8 +152,11 @@ class Slot(Generic[S]):
     draining: bool = False
 
 
-TimerEntry: TypeAlias = tuple[int, int, Slot[S], Timer, "str | None"]
-"""A timer: when it is due, its number, slot and name, and the address of the client whose operation set it, if any."""
+Concerned: TypeAlias = tuple["str | None", "str | None"]
+"""The client whose operation set a timer, if any: its address, and the id of its connection."""
+
+TimerEntry: TypeAlias = tuple[int, int, Slot[S], Timer, "str | None", "str | None"]
+"""A timer: when it is due, its number, slot and name, and its client as in `Concerned`."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -194,7 +197,7 @@ class CoordinatorRuntime(Generic[S]):
         self.answers: dict[int, Any] = {}
         self.heap: list[TimerEntry[S]] = []
         #: The timers that are due, by client: those of one client do not delay those of others.
-        self.due: dict[str | None, deque[TimerEntry[S]]] = {}
+        self.due: dict[Concerned, deque[TimerEntry[S]]] = {}
         self.heap_limit = HEAP_TIMERS
         self.timer_number = 0
         self.handle: asyncio.TimerHandle | None = None
@@ -594,8 +597,10 @@ class CoordinatorRuntime(Generic[S]):
         """Set a timer, replacing the one with the same name and key."""
         self.timer_number += 1
         slot.timers[timer.op_name, timer.key] = self.timer_number
-        client: str | None = getattr(CAUSE.get(), "client_host", None)
-        heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer, client))
+        owner = CAUSE.get()
+        client = getattr(owner, "client_host", None)
+        connection = getattr(owner, "connection_id", None)
+        heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer, client, connection))
         if len(self.heap) > self.heap_limit:
             self.drop_old_timers()
         self.schedule(now_ms)
@@ -627,27 +632,30 @@ class CoordinatorRuntime(Generic[S]):
         """Fire all due timers, in turns if they are many, and wait for the next."""
         self.handle = None
         now_ms = self.now_ms()
-        due: dict[str | None, deque[TimerEntry[S]]] = {}
+        due: dict[Concerned, deque[TimerEntry[S]]] = {}
         for _ in range(MOST_DUE):
             if not self.heap or self.heap[0][0] > now_ms:
                 break
             each = heappop(self.heap)
-            due.setdefault(each[-1], deque()).append(each)
+            due.setdefault(each[-2:], deque()).append(each)
         for client, timers in due.items():
             waiting = self.due.get(client)
             if waiting is None:
                 self.due[client] = timers
-                self.turns.start(self.fire_due(client, timers), Own(self.topic, client or ""))
+                self.turns.start(
+                    self.fire_due(client, timers),
+                    Own(self.topic, client[0] or "no client", client[1]),
+                )
             else:
                 waiting.extend(timers)
         self.schedule(now_ms)
 
-    def fire_due(self, client: str | None, due: deque[TimerEntry[S]]) -> Steps[None]:
+    def fire_due(self, client: Concerned, due: deque[TimerEntry[S]]) -> Steps[None]:
         """Fire the due timers of a client. What they set off belongs to the client."""
-        owner = None if client is None else Address(client)
+        owner = None if client[0] is None else Address(client[0])
         try:
             while due:
-                _, number, slot, timer, _ = due.popleft()
+                _, number, slot, timer, _, _ = due.popleft()
                 yield
                 name = timer.op_name, timer.key
                 if slot.timers.get(name) != number:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -31,11 +32,15 @@ from kwire.records.batch import RecordBatch
 from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from server.cause import cause, caused_by, client_of
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.modern.surroundings import Client
+from server.coordinator.group.shard import GroupShard
 from server.coordinator.group_coordinator import GroupCoordinator, WaitingJoin
+from server.coordinator.result import Result, Timer
 from server.coordinator.runtime import HEAP_TIMERS
 from server.metadata.topic_partition import TopicPartition
+from server.net.connection_info import ConnectionInfo
 from server.turns import Turns, exhaust
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
@@ -362,6 +367,81 @@ def test_timers_fire_by_the_loop() -> None:
         broker = await Broker().start()
         joined = await asyncio.wait_for(broker.join(), 5)
         assert joined.generation_id == 1
+
+    run(test)
+
+
+def test_due_timers_of_one_client_do_not_delay_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        runtime = broker.coordinator.runtime
+        runtime.turns = Turns(lambda: 0, slice_steps=100)
+        slot = next(iter(runtime.slots.values()))
+        fired: list[tuple[str, object]] = []
+
+        def fire(shard: GroupShard, timer: Timer, now_ms: int) -> Result[Any]:
+            fired.append((timer.key[0], client_of(cause())))
+            return Result()
+
+        monkeypatch.setattr(GroupShard, "fire", fire)
+        due_ms = runtime.now_ms()
+        attacker, other = ConnectionInfo("1", client_host="a"), ConnectionInfo("2", client_host="b")
+        same_address = ConnectionInfo("3", client_host="a")
+        for owner, number in ((attacker, 2_000), (same_address, 1), (other, 1)):
+            with caused_by(owner):
+                for each in range(number):
+                    timer = Timer("due", (owner.connection_id, str(each)), due_ms)
+                    runtime.set_timer(slot, timer, due_ms)
+        runtime.fire_timers()
+        while len({key for key, _ in fired}) < 3:
+            await asyncio.sleep(0)
+        assert len(fired) < 1_000
+        while runtime.due:
+            await asyncio.sleep(0)
+        assert Counter(fired) == {("1", "a"): 2_000, ("3", "a"): 1, ("2", "b"): 1}
+
+    run(test)
+
+
+def test_what_follows_a_write_belongs_to_the_client_whose_operation_wrote() -> None:
+    class Slow(MemoryLog):
+        def append(self, partition: int, batch: bytes, now_ms: int) -> Any:
+            future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            waiting.append(future)
+            return future
+
+    waiting: list[asyncio.Future[ErrorCode]] = []
+
+    async def test() -> None:
+        broker = await Broker(Slow()).start()
+        runtime = broker.coordinator.runtime
+        seen: list[object] = []
+        runtime.perform = lambda partition, epoch, effect: seen.append((effect, client_of(cause())))
+        shard = next(iter(runtime.slots.values())).shard
+
+        def operation(name: str) -> Callable[[Any, int, int], Result[Any]]:
+            def write(shard: Any, token: int, now_ms: int) -> Result[Any]:
+                out: Result[Any] = Result()
+                out.write([], name)
+                return out
+
+            return write
+
+        def completed(ticket: str, error: ErrorCode, now_ms: int) -> Result[Any]:
+            out: Result[Any] = Result()
+            out.effects.append(ticket)
+            return out
+
+        shard.completed = completed
+        for host in "ab":
+            with caused_by(ConnectionInfo(host, client_host=host)):
+                runtime.run(0, operation(host))
+        for future in waiting:
+            future.set_result(ErrorCode.NONE)
+        await asyncio.sleep(0)
+        assert seen == [("a", "a"), ("b", "b")]
 
     run(test)
 
