@@ -18,7 +18,7 @@ from kwire.api import request_class
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 #: Few of the attacks here; `make attack` has them all.
-SHORT = ("list-offsets-by-time", "tiny-describe-groups-4")
+SHORT = ("list-offsets-by-time", "tiny-describe-groups-4", "owners-assignments")
 
 
 @pytest.fixture(scope="module")
