@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from kwire.types import uuid_from_str, uuid_to_str
 
+from ..integers import parse_integer
 from .file_layer import FileLayer
 
 META_PROPERTIES = "meta.properties"
@@ -49,15 +50,17 @@ def parse_meta_properties(data: bytes, path: str = META_PROPERTIES) -> MetaPrope
             raise CorruptMetaProperties(f"{path}: no '=' in line {text[:60]!r}")
         values[key.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
     try:
-        version = int(values.pop("version", "0"))
-        if version not in (0, 1):
-            raise CorruptMetaProperties(f"{path}: unknown version {version}")
+        text = values.pop("version", "0")
+        version = parse_integer(text, 32)
+        if version is None or version not in (0, 1):
+            raise CorruptMetaProperties(f"{path}: unknown version {text[:60]}")
         key = "broker.id" if version == 0 else "node.id"
         number = values.pop(key, None)
-        if number is not None and not number.isdecimal():
-            raise CorruptMetaProperties(f"{path}: {key}={number} is not a broker id")
+        broker_id = None if number is None else parse_integer(number, 32)
+        if number is not None and (broker_id is None or broker_id < 0):
+            raise CorruptMetaProperties(f"{path}: {key}={number[:60]} is not a broker id")
         return MetaProperties(
-            int(number) if number is not None else None,
+            broker_id,
             values.pop("cluster.id", None),
             values.pop("directory.id", None),
             version,

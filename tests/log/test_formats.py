@@ -246,7 +246,17 @@ def test_meta_properties_of_both_versions_are_read() -> None:
     )
 
 
-@pytest.mark.parametrize("data", [b"version=2\n", b"version=x\n", b"nonsense\n", b"broker.id=x\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"version=0\nbroker.id=" + b"9" * 5_000 + b"\n",
+        b"version=" + b"9" * 5_000 + b"\n",
+        b"version=2\n",
+        b"version=x\n",
+        b"nonsense\n",
+        b"broker.id=x\n",
+    ],
+)
 def test_damaged_meta_properties_are_told(data: bytes) -> None:
     with pytest.raises(CorruptMetaProperties):
         parse_meta_properties(data)
