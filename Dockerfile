@@ -12,6 +12,7 @@ RUN (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev 
         || apt-get install -y --no-install-recommends python3-dev; }) \
     || echo 'kwire will run without its native module'
 COPY pyproject.toml setup.py README.md LICENSE ./
+COPY bin bin
 COPY kwire kwire
 COPY pipeline pipeline
 COPY server server

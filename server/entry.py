@@ -10,7 +10,6 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` would import more than this module
 import os
 import sys
-from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ def command() -> int:
 
 
 def _run() -> int:
+    from importlib import import_module
+
     # By name: `python -m` runs that module, which then imports this one.
     kwire: Any = import_module(".__main__", __package__)
     kwire.protect_children()

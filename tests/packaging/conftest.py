@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 #: The sources of a wheel.
 SOURCES = (
-    *("kwire", "server", "pipeline", "testing"),
+    *("bin", "kwire", "server", "pipeline", "testing"),
     *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
 )
 #: What the installation of this tree has left.

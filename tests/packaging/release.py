@@ -55,11 +55,16 @@ def release_problems(root: Path) -> list[str]:
 def wheel_problems(wheel: Path) -> list[str]:
     """Errors in the content of a wheel."""
     names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    scripts = [name for name in names if ".data/" in name]
+    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name} - {
+        name.split("/")[0] for name in scripts
+    }
     problems = [f"the wheel claims {name}" for name in sorted(tops - TOPS)]
     problems += [f"the wheel lacks {name}" for name in NEEDED if name not in names]
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
         problems.append("the wheel lacks LICENSE")
+    if [name.partition(".data/")[2] for name in scripts] != ["scripts/kwire"]:
+        problems.append(f"the wheel installs {scripts}, and not only the command kwire")
     problems += [f"the wheel carries {name}" for name in names if "/tests/" in name]
     if any(map(NATIVE.fullmatch, names)) == wheel.name.endswith("-none-any.whl"):
         problems.append("the wheel's name and its native module do not fit together")
