@@ -70,5 +70,6 @@ def test_wheel_with_a_foreign_name_and_without_a_licence_is_named(tmp_path: Path
         "the wheel lacks kwire/testing/py.typed",
         "the wheel lacks kwire/pipeline/log4j2.properties",
         "the wheel lacks LICENSE",
+        "the wheel installs [], and not only the command kwire",
         "the wheel carries kwire/tests/test_a.py",
     ]
