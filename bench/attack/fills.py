@@ -185,6 +185,8 @@ def acquire_all(door: Door, group: str, topic_id: bytes) -> int:
         found = door.call(ApiKey.SHARE_FETCH, 1, **values)
         got = [row for each in found["responses"] for row in each["partitions"]]
         count += sum(len(row["acquired_records"]) for row in got)
+        if count >= RECORDS:
+            break
     return count
 
 
