@@ -7,17 +7,19 @@
 
 Fields are `key`, `value`, `offset`, `partition`, `timestamp`, `size`, and `header.NAME`; `=`, `!=`, `~` (contains), `!~`, `<`,
 `<=`, `>` and `>=` compare; `and`, `or`, `not` and parentheses combine, and `and` may be omitted. Values with blanks or
-signs are quoted.
+signs are quoted. Numbers are compared exactly: `value.price = 1.10` finds 1.1 too, and `value.price = "1.10"` only
+what is written so. If an object has a name more than once, each of its values is looked at.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..times import unix_ms
+from .documents import Members, Number, exact, parsed, text_of
 
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 32
@@ -31,6 +33,8 @@ TOKEN = re.compile(
 )
 COMPARISONS = ("=", "!=", "~", "!~", "<", "<=", ">", ">=")
 NUMBERS = ("offset", "partition", "timestamp", "size")
+#: The longest text that is compared as a number.
+MAX_NUMBER = 64
 MISSING = object()
 
 
@@ -84,7 +88,7 @@ def as_json(data: bytes | None) -> Any:
     if data is None or data[:1] not in OPENING or len(data) > MAX_PARSED_BYTES:
         return NO_JSON
     try:
-        return json.loads(data)
+        return parsed(data)
     except (ValueError, RecursionError):
         return NO_JSON
 
@@ -258,7 +262,7 @@ def field_of(token: Token) -> Callable[[Searched], Any]:
         return lambda record: as_text(record.value)
     if name == "value":
         steps = rest.split(".")
-        return lambda record: within(record.json(), steps)
+        return lambda record: one_of(within([record.json()], steps))
     if name == "header" and rest:
         return lambda record: header_of(record, rest)
     raise FilterError(
@@ -281,16 +285,28 @@ def header_of(record: Searched, name: str) -> Any:
     return found
 
 
-def within(value: Any, steps: list[str]) -> Any:
-    """A part of a JSON document; MISSING if it does not exist."""
+class Several(list[Any]):
+    """The values of a name that an object has more than once."""
+
+
+def one_of(values: list[Any]) -> Any:
+    """The value found; MISSING for none, and `Several`."""
+    return values[0] if len(values) == 1 else Several(values) if values else MISSING
+
+
+def within(values: list[Any], steps: list[str]) -> list[Any]:
+    """The parts of JSON documents at a place; none where it does not exist."""
     for step in steps:
-        if isinstance(value, dict):
-            value = value.get(step, MISSING)
-        elif isinstance(value, list) and step.isdecimal() and len(step) < 10:
-            value = value[int(step)] if int(step) < len(value) else MISSING
-        else:
-            return MISSING
-    return value
+        below: list[Any] = []
+        for value in values:
+            if isinstance(value, Members):
+                below += [each for name, each in value if name == step]
+            elif isinstance(value, dict):
+                below += [value[step]] if step in value else []
+            elif isinstance(value, list) and step.isdecimal() and len(step) < 10:
+                below += value[int(step) : int(step) + 1]
+        values = below
+    return [value for value in values if value is not MISSING]
 
 
 def compared(token: Token, field: Callable[[Searched], Any], sign: str, value: Token) -> Test:
@@ -298,7 +314,7 @@ def compared(token: Token, field: Callable[[Searched], Any], sign: str, value: T
     wanted = value.text
     number = None if value.kind == "quoted" else as_number(wanted)
     if token.text == "timestamp" and number is None:
-        number = as_time(wanted, value)
+        number = Decimal(as_time(wanted, value))
     elif token.text in NUMBERS and number is None:
         raise FilterError(f"{wanted!r} at {value.at + 1} is not a number")
     is_null = value.kind == "word" and wanted == "null"
@@ -306,38 +322,57 @@ def compared(token: Token, field: Callable[[Searched], Any], sign: str, value: T
     if sign in ("~", "!~"):
         folded = wanted.lower()
 
-        def has(record: Searched) -> bool:
-            found = field(record)
-            return found is not MISSING and found is not None and folded in shown(found).lower()
+        def has(found: Any) -> bool:
+            return found is not None and folded in text_of(found).lower()
 
-        return has if sign == "~" else lambda record: not has(record)
+        if sign == "~":
+            return lambda record: any_of(field(record), has)
+        return lambda record: not any_of(field(record), has)
 
-    def equal(record: Searched) -> bool:
-        found = field(record)
-        if found is MISSING:
-            return False
+    def equal(found: Any) -> bool:
         if found is None or is_null:
             return found is None and is_null
-        if number is not None and isinstance(found, int | float) and not isinstance(found, bool):
-            return found == number
-        return shown(found) == wanted
+        if number is not None and (other := comparable(found, number)) is not None:
+            return bool(other[0] == other[1])
+        return text_of(found) == wanted
 
     if sign == "=":
-        return equal
+        return lambda record: any_of(field(record), equal)
     if sign == "!=":
-        return lambda record: not equal(record)
+        return lambda record: not any_of(field(record), equal)
 
-    def ordered(record: Searched) -> bool:
-        found = field(record)
+    def ordered(found: Any) -> bool:
         if isinstance(found, str):
             if number is None:
                 return in_order(found, sign, wanted)
             found = as_number(found)
-        if number is None or isinstance(found, bool) or not isinstance(found, int | float):
-            return False
-        return in_order(found, sign, number)
+        other = None if number is None else comparable(found, number)
+        return other is not None and in_order(other[0], sign, other[1])
 
-    return ordered
+    return lambda record: any_of(field(record), ordered)
+
+
+def any_of(found: Any, test: Callable[[Any], bool]) -> bool:
+    """Whether a value is there and passes a test; of several, any."""
+    if found is MISSING:
+        return False
+    return any(map(test, found)) if type(found) is Several else test(found)
+
+
+def comparable(found: Any, number: Decimal) -> tuple[Any, Any] | None:
+    """A value and a number in the form in which they are compared; None if the value is not a number.
+
+    Shape: a binary number of Avro or MessagePack is compared with the binary number nearest to the one that is wanted,
+    all others exactly.
+    """
+    if isinstance(found, Number):
+        value = found.value()
+        return None if value is None else (value, number)
+    if isinstance(found, float):
+        return found, float(number)
+    if isinstance(found, int | Decimal) and not isinstance(found, bool):
+        return found, number
+    return None
 
 
 def in_order(left: Any, sign: str, right: Any) -> bool:
@@ -351,24 +386,9 @@ def in_order(left: Any, sign: str, right: Any) -> bool:
     return bool(left >= right)
 
 
-def shown(value: Any) -> str:
-    """A part of a JSON document as text."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def as_number(text: str) -> float | int | None:
-    """A number; None if the text is not a number."""
-    if len(text) > 40:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if number == number else None
+def as_number(text: str) -> Decimal | None:
+    """The exact value of a number; None if the text is not a number."""
+    return exact(text) if len(text) <= MAX_NUMBER else None
 
 
 def as_time(text: str, token: Token) -> int:

@@ -72,6 +72,8 @@ class Pages:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        #: Whether a request comes from a browser that may change something.
+        self.is_unlocked: Callable[[Request], bool] = lambda request: False
 
     def page(self, section: str, template: str, gather: Gather) -> Callable[..., Any]:
         """The endpoint of a page: the result of `gather`, in a template."""
@@ -81,8 +83,8 @@ class Pages:
             try:
                 values = await gather(self.console, request)
             except Refused as refused:
-                return await self.refused(section, refused)
-            return await self.html(section, template, values)
+                return await self.refused(request, section, refused)
+            return await self.html(request, section, template, values)
 
         return endpoint
 
@@ -122,26 +124,36 @@ class Pages:
         return Live(console, client, console.follow(render, every_s, repeated))
 
     async def html(
-        self, section: str, template: str, values: Values, status: int = 200
+        self,
+        request: Request,
+        section: str,
+        template: str,
+        values: Values,
+        status: int = 200,
     ) -> Response:
         """A page."""
-        text = await self.console.render(template, section=section, navigation=NAVIGATION, **values)
+        common = {
+            "section": section,
+            "navigation": NAVIGATION,
+            "unlocked": self.is_unlocked(request),
+        }
+        text = await self.console.render(template, **common | values)
         return HTMLResponse(text, status, HEADERS)
 
-    async def refused(self, section: str, refused: Refused) -> Response:
+    async def refused(self, request: Request, section: str, refused: Refused) -> Response:
         """A page that gives the reason that another page cannot be shown."""
-        return await self.html(section, "refused.html", {"refused": refused}, refused.status)
+        values = {"refused": refused}
+        return await self.html(request, section, "refused.html", values, refused.status)
 
     async def not_done(self, request: Request, error: Exception) -> Response:
         """The response to a request that failed before anything was read."""
         assert isinstance(error, Refused)
-        return await self.refused("", error)
+        return await self.refused(request, "", error)
 
     async def missing(self, request: Request, error: Exception) -> Response:
         """The response for an unknown page."""
-        return await self.refused(
-            "", Refused(404, "No such page", f"There is nothing at {request.url.path}.")
-        )
+        refused = Refused(404, "No such page", f"There is nothing at {request.url.path}.")
+        return await self.refused(request, "", refused)
 
     async def static(self, request: Request) -> Response:
         """One of the console's own files."""

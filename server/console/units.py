@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from markupsafe import Markup
+
 #: The sign for a value that is unknown or does not exist.
 NONE = "\N{EN DASH}"
 THIN_SPACE = "\N{NARROW NO-BREAK SPACE}"
@@ -12,9 +14,15 @@ COUNT_UNITS = ("", "k", "M", "G", "T")
 DURATIONS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
-def grouped(count: int | None) -> str:
-    """An exact integer, in groups of three digits."""
-    return NONE if count is None or count < 0 else f"{count:,}".replace(",", THIN_SPACE)
+def grouped(count: int | None) -> Markup:
+    """An exact integer, in groups of three digits.
+
+    Shape: the space between groups is one of the style sheet, so that the digits alone are copied.
+    """
+    if count is None or count < 0:
+        return Markup(NONE)
+    first, *others = f"{count:,}".split(",")
+    return Markup(first + "".join(f'<span class="g">{each}</span>' for each in others))
 
 
 def size(bytes_count: float | None) -> str:
@@ -90,6 +98,6 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def plural(count: int, one: str, many: str = "") -> Markup:
     """A count with its noun."""
-    return f"{grouped(count)} {one if count == 1 else many or one + 's'}"
+    return Markup("{} {}").format(grouped(count), one if count == 1 else many or one + "s")

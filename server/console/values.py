@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from .documents import Members, parsed, written
 from .filters import MAX_PARSED_BYTES
 from .units import shortened
 
@@ -44,7 +45,7 @@ def shown(data: bytes | None, form: str = "auto") -> Shown:
         form == "json" or (form == "auto" and text.lstrip()[:1] in ("{", "["))
     ):
         try:
-            return document("json", data, json.loads(text))
+            return document("json", data, parsed(text))
         except (ValueError, RecursionError):
             pass
     return of_text("text", data, text)
@@ -69,24 +70,22 @@ def of_text(kind: str, data: bytes, text: str) -> Shown:
 def document(kind: str, data: bytes, value: Any) -> Shown:
     """A value that JSON can represent; other values are shown as text."""
     try:
-        line = json.dumps(value, ensure_ascii=False, default=str)
-        whole = indented(value)
-    except (ValueError, TypeError, RecursionError):  # TypeError: a key that is not allowed in JSON
+        line = beginning(written(value), MAX_LINE)
+        whole = beginning(written(value, indent=2), MAX_TEXT)
+    except (ValueError, TypeError, RecursionError):
         return hexadecimal(data)
     return Shown(kind, len(data), shortened(line, MAX_LINE), shortened(whole, MAX_TEXT))
 
 
-def indented(value: Any) -> str:
-    """A document in lines, cut at about the displayed size: indentation can make deeply nested values a thousand times
-    longer.
-    """
-    pieces, length = [], 0
-    for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=str).iterencode(value):
-        pieces.append(piece)
+def beginning(pieces: Iterator[str], most: int) -> str:
+    """The beginning of a text: indentation can make deeply nested values a thousand times longer."""
+    taken, length = [], 0
+    for piece in pieces:
+        taken.append(piece)
         length += len(piece)
-        if length > MAX_TEXT:
+        if length > most:
             break
-    return "".join(pieces)
+    return "".join(taken)
 
 
 def hexadecimal(data: bytes) -> Shown:
@@ -108,7 +107,11 @@ def from_msgpack(data: bytes) -> Shown:
         return hexadecimal(data)
     try:
         value = msgpack.unpackb(
-            data, strict_map_key=False, raw=False, max_buffer_size=len(data) or 1
+            data,
+            strict_map_key=False,
+            raw=False,
+            max_buffer_size=len(data) or 1,
+            object_pairs_hook=Members,
         )
     except Exception:  # noqa: BLE001 - whatever it is, it is no MessagePack
         return hexadecimal(data)

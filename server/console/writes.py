@@ -38,7 +38,7 @@ from ..config.changes import Operation, ResourceType
 from ..times import unix_ms
 from . import facts, topics, transactions
 from .console import Refused, said
-from .guard import COOKIE, SESSION_MS, Guard
+from .guard import COOKIE, SESSION_MS, Guard, Session
 from .listing import number_in
 
 if TYPE_CHECKING:
@@ -116,9 +116,13 @@ class Writes:
         self.pages = pages
         self.console = pages.console
         self.guard = Guard(token)
+        pages.is_unlocked = lambda request: self._session(request) is not None
 
     def _now_ms(self) -> int:
         return self.console.broker.clock.monotonic_ms()
+
+    def _session(self, request: Request) -> Session | None:
+        return self.guard.session(request.cookies.get(COOKIE, ""), self._now_ms())
 
     def routes(self) -> list[Route]:
         """All routes that change something, and the forms before them."""
@@ -146,12 +150,10 @@ class Writes:
 
     async def locked(self, request: Request) -> Response:
         """The form for the token, or for locking again if the browser has entered it."""
-        session = self.guard.session(request.cookies.get(COOKIE, ""), self._now_ms())
-        return await self._unlock_page(session is not None, "")
+        return await self._unlock_page(request, "")
 
-    async def _unlock_page(self, unlocked: bool, error: str, status: int = 200) -> Response:
-        values = {"unlocked": unlocked, "error": error}
-        return await self.pages.html("", "unlock.html", values, status)
+    async def _unlock_page(self, request: Request, error: str, status: int = 200) -> Response:
+        return await self.pages.html(request, "", "unlock.html", {"error": error}, status)
 
     async def unlock(self, request: Request) -> Response:
         """Accept the token, or lock again."""
@@ -159,16 +161,16 @@ class Writes:
         now_ms = self._now_ms()
         cookie = request.cookies.get(COOKIE, "")
         if (reason := self.guard.refusal(request.headers, cookie, None, now_ms)) is not None:
-            return await self._refused(reason)
+            return await self._refused(request, reason)
         if fields.get("lock"):
             self.guard.lock(cookie)
             return see("/console/write")
         if self.guard.is_blocked(now_ms):
-            return await self._unlock_page(False, "Too many wrong tokens; wait a minute.", 429)
+            return await self._unlock_page(request, "Too many wrong tokens; wait a minute.", 429)
         new = self.guard.unlock(fields.get("token", ""), now_ms)
         if new is None:
             logger.warning("console: a wrong token was entered")
-            return await self._unlock_page(False, "That is not the token.", 403)
+            return await self._unlock_page(request, "That is not the token.", 403)
         logger.info("console: a browser was unlocked for writing")
         response = see("/console/")
         response.set_cookie(
@@ -176,9 +178,9 @@ class Writes:
         )
         return response
 
-    async def _refused(self, reason: str) -> Response:
+    async def _refused(self, request: Request, reason: str) -> Response:
         refused = Refused(403, "Not done", f"Nothing was changed: {reason}.")
-        return await self.pages.refused("", refused)
+        return await self.pages.refused(request, "", refused)
 
     # -- forms
 
@@ -186,20 +188,20 @@ class Writes:
         """The page of a form."""
 
         async def endpoint(request: Request) -> Response:
-            session = self.guard.session(request.cookies.get(COOKIE, ""), self._now_ms())
+            session = self._session(request)
             if session is None:
                 return see("/console/write")
             try:
                 form = await show(self, dict(request.query_params))
             except Refused as refused:
-                return await self.pages.refused("", refused)
+                return await self.pages.refused(request, "", refused)
             return await self._form(request, form, session.code)
 
         return endpoint
 
     async def _form(self, request: Request, form: Form, code: str, status: int = 200) -> Response:
-        values = {"form": form, "code": code, "action": request.url.path, "unlocked": True}
-        return await self.pages.html(form.section, "write_form.html", values, status)
+        values = {"form": form, "code": code, "action": request.url.path}
+        return await self.pages.html(request, form.section, "write_form.html", values, status)
 
     def post(self, show: Show, do: Do) -> Callable[[Request], Awaitable[Response]]:
         """Carry out a form, if it comes from the console's own page."""
@@ -211,13 +213,13 @@ class Writes:
             reason = self.guard.refusal(request.headers, cookie, code, self._now_ms())
             if reason is not None:
                 logger.warning("console: refused %s: %s", request.url.path, reason)
-                return await self._refused(reason)
+                return await self._refused(request, reason)
             try:
                 if fields.pop("preview", ""):
                     return await self._form(request, await show(self, fields), code)
                 where = await do(self, fields)
             except Refused as refused:
-                return await self.pages.refused("", refused)
+                return await self.pages.refused(request, "", refused)
             except Problem as problem:
                 form = await show(self, fields)
                 form.error = str(problem)

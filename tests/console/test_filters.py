@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +60,56 @@ def matches(text: str, record: Searched = RECORD) -> bool:
 )
 def test_filter_matches(text: str) -> None:
     assert matches(text)
+
+
+STORED = Searched(
+    partition=0,
+    offset=0,
+    timestamp=0,
+    key=None,
+    value=b'{"price": 1.10, "id": 1234567890123456.78, "huge": 1e400, "n": NaN, "a": 1, "a": {"b": 2}, "a": "x"}',
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("value.price = 1.1", True),
+        ("value.price = '1.10'", True),
+        ("value.price = '1.1'", False),
+        ("value.price ~ 1.10", True),
+        ("value.id = 1234567890123456.78", True),
+        ("value.id = 1234567890123456.8", False),
+        ("value.id > 1234567890123456.77", True),
+        ("value.id < 1234567890123456.79", True),
+        ("value.huge > 1e399", True),
+        ("value.huge = 1e401", False),
+        ("value.huge < 1e999999999", True),
+        ("value.n = NaN", True),
+        ("value.n > 0", False),
+        # Each of several equal names counts.
+        ("value.a = 1", True),
+        ("value.a.b = 2", True),
+        ("value.a = x", True),
+        ("value.a != 1", False),
+        ("value.a = 2", False),
+        ("value.a !~ x", False),
+    ],
+)
+def test_values_are_compared_as_they_are_stored(text: str, is_found: bool) -> None:
+    assert matches(text, STORED) == is_found
+
+
+def test_number_of_a_schema_is_found_by_its_shortest_form() -> None:
+    decoded = Searched(0, 0, 0, None, b"", decoded={"d": 0.1, "m": Decimal("1.10"), "n": 3})
+    for text in (
+        "value.d = 0.1",
+        "value.m = 1.1",
+        "value.m < 1.11",
+        "value.n = 3",
+        "value.n < 3.5",
+    ):
+        assert matches(text, decoded)
 
 
 @pytest.mark.parametrize(

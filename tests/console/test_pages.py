@@ -55,6 +55,10 @@ def test_console_shows_what_its_principal_may_see_only(tmp_path: Path) -> None:
             assert page.status == 200
             assert "User:console may not DESCRIBE the cluster" in page.text
             assert str(tmp_path) not in page.text
+            assert "Healthy" not in page.text and "topics yet" not in page.text
+            for path, what in (("", "topics"), ("topics", "topics"), ("groups", "groups")):
+                text = (await browser.get(f"/console/{path}")).text
+                assert "may not DESCRIBE them" in text and f"No {what} to" in text
         async with console(
             tmp_path, authorizer__class__name=AUTHORIZER, super__users="User:console"
         ) as browser:

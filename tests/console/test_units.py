@@ -57,9 +57,16 @@ def test_moment_outside_the_calendar_is_a_number() -> None:
 
 
 def test_counts_are_grouped_and_have_their_noun() -> None:
-    assert plain(units.grouped(1234567)) == "1 234 567"
+    assert units.grouped(None) == units.grouped(-1) == units.NONE
     assert units.plural(1, "topic") == "1 topic"
     assert units.plural(2, "partition has", "partitions have") == "2 partitions have"
+    assert units.plural(2, "<b>", "<b>") == "2 &lt;b&gt;"
+
+
+def test_digits_of_a_count_are_copied_without_anything_between_them() -> None:
+    assert units.grouped(999) == "999"
+    assert units.grouped(1234567) == '1<span class="g">234</span><span class="g">567</span>'
+    assert units.grouped(1234567).striptags() == "1234567"
 
 
 def test_rates_come_from_differences_and_never_fall_below_zero() -> None:

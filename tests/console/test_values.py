@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from server.console.documents import parsed, written
 from server.console.filters import MAX_PARSED_BYTES, NO_JSON, as_json
-from server.console.values import MAX_LINE, MAX_TEXT, document, indented, shown
+from server.console.values import MAX_LINE, MAX_TEXT, beginning, document, shown
 
 
 def test_form_is_chosen_by_what_the_bytes_are() -> None:
@@ -26,7 +27,16 @@ def test_json_is_indented_when_it_is_opened() -> None:
 def test_what_looks_like_json_and_is_none_is_text() -> None:
     assert shown(b"[not json").kind == "text"
     assert shown(b"[" * 200_000).kind == "text"
-    assert shown(b'{"n": ' + b"9" * 10_000 + b"}").kind == "text"
+
+
+def test_json_is_shown_digit_by_digit_and_with_all_of_its_names() -> None:
+    stored = b'{"a": 1.10, "b": 1234567890123456.78, "c": 1e400, "d": -0, "a": [2E5, {}, [], NaN], "e": "\\u00e4\\n"}'
+    found = shown(stored)
+    assert found.kind == "json"
+    assert found.line == stored.decode().replace("\\u00e4", "ä")
+    assert "".join(found.whole.split()) == "".join(found.line.split())
+    long = b'{"n": ' + b"9" * 5_000 + b"}"
+    assert "".join(shown(long).whole.split()) == long.decode().replace(" ", "")
 
 
 def test_text_that_is_no_utf_8_shows_its_bytes() -> None:
@@ -62,4 +72,5 @@ def test_document_that_is_nested_deep_is_written_only_as_far_as_it_is_shown() ->
     data = b"[" * depth + b"1," * 50_000 + b"1" + b"]" * depth
     found = shown(data)
     assert found.kind == "json" and len(found.whole) == MAX_TEXT
-    assert len(indented(json.loads(data))) < 2 * MAX_TEXT  # 30 MB with all of its indents
+    # 30 MB with all of its indents
+    assert len(beginning(written(parsed(data), indent=2), MAX_TEXT)) < 2 * MAX_TEXT

@@ -110,6 +110,12 @@ def test_topic_is_created_written_to_changed_and_deleted(tmp_path: Path) -> None
             assert token and token not in (await browser.get("/console/log?level=DEBUG")).text
             assert (await browser.post("/console/write", {"token": "wrong"})).status == 403
             cookie = await unlocked(browser)
+            pages = ("", "topics", "topics/none", "nothing", "log", "write", "write/topic")
+            for path in pages:  # also those that say that something is missing
+                page = await browser.get(f"/console/{path}", Cookie=cookie)
+                assert "writing unlocked" in page.text and "writing locked" not in page.text
+            for path in pages[:-1]:
+                assert "writing locked" in (await browser.get(f"/console/{path}")).text
             code = await code_of(browser, "/console/write/topic", cookie)
             new = {
                 "name": "orders",
