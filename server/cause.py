@@ -51,6 +51,12 @@ def caused_by(owner: object) -> Iterator[None]:
         CAUSE.reset(before)
 
 
+def account_of(owner: object) -> object:
+    """The client for which bounded resources are counted (server/shares.py); None for the broker itself."""
+    account = getattr(owner, "account", None)
+    return client_of(owner) if account is None else account
+
+
 def client_of(owner: object) -> object:
     """The client that an owner counts as: the address of a connection, None for the broker itself.
 

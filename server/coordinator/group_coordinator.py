@@ -27,7 +27,7 @@ from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRespon
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
-from ..cause import Address, Own, caused_by
+from ..cause import Address, Own, account_of, cause, caused_by
 from ..clock import Clock
 from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC
@@ -41,6 +41,7 @@ from .group.consumer.heartbeat import check_request, refused
 from .group.listing import describe_consumer_group, describe_group, list_group
 from .group.memory import GroupMemory
 from .group.modern.draft import AssignTarget
+from .group.modern.group import ModernGroup
 from .group.modern.refusal import Refusal
 from .group.modern.surroundings import Client, GroupSettings, Metadata
 from .group.modern.topic_hash import TopicHashes
@@ -378,20 +379,33 @@ class GroupCoordinator:
     def _assign(self, partition: int, effect: AssignTarget) -> Steps[None]:
         found = None
         try:
-            found = yield from effect.steps
+            if self._is_due(partition, effect.group_id):
+                found = yield from effect.steps
         finally:
             self.hand_over(
                 partition,
                 lambda shard, now_ms: shard.target_assigned(effect, found, now_ms),
             )
 
+    def _is_due(self, partition: int, group_id: str) -> bool:
+        """Whether work for a group is still of use, and its result may be written; if not, a later heartbeat begins it."""
+        shard = self.runtime.shard(partition)
+        group: Any = None if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+        return (
+            isinstance(group, ModernGroup)
+            and bool(group.members)
+            and self.memory.pace.may_write(account_of(cause()), self.runtime.now_ms())
+        )
+
     def _resolve(self, partition: int, effect: ResolveRegexes) -> Steps[None]:
         image = self.image()
         began_ms = self.runtime.now_ms()
         found: dict[str, frozenset[str]] | None = None
         try:
-            found = yield from self.matches.steps(effect.regexes, effect.may_describe, image.topics)
-            for names in found.values():
+            if self._is_due(partition, effect.group_id):
+                matches = self.matches.steps(effect.regexes, effect.may_describe, image.topics)
+                found = yield from matches
+            for names in (found or {}).values():
                 for number, name in enumerate(names):
                     if not number % HASHED_IN_STEP:
                         yield

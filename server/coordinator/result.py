@@ -8,6 +8,7 @@ loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..cause import CAUSE
@@ -38,13 +39,14 @@ class Result(Generic[T]):
     Shape: `replies` are sent immediately. `records` form one batch. When it is committed, the runtime replays the
     records and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds the replies that waited for
     the batch. If the batch fails, the runtime calls `completed(ticket, error, now_ms)` without a replay. `producer` is
-    the (id, epoch) of a transactional batch; `owner` is the client that the batch is written for. `effects` are actions outside this log, and come last; the machine and its
-    coordinator agree on their type.
+    the (id, epoch) of a transactional batch; `owner` is the client that the batch is written for; `on_appended`, if set, is called with its bytes.
+    `effects` are actions outside this log, and come last; the machine and its coordinator agree on their type.
     """
 
     __slots__ = (
         "cancelled",
         "effects",
+        "on_appended",
         "owner",
         "producer",
         "records",
@@ -57,6 +59,7 @@ class Result(Generic[T]):
         self.records: list[Any] = []
         self.ticket: Any = None
         self.owner: object = None
+        self.on_appended: Callable[[int], object] | None = None
         self.producer: tuple[int, int] | None = None
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []

@@ -382,8 +382,11 @@ class CoordinatorRuntime(Generic[S]):
             slot.in_flight.append(write)
         else:
             slot.in_flight.append(write)
+            batch = builder.build()
+            if result.on_appended is not None:
+                result.on_appended(len(batch))
             try:
-                outcome = self.coordinator_log.append(slot.partition, builder.build(), now_ms)
+                outcome = self.coordinator_log.append(slot.partition, batch, now_ms)
             except (
                 Exception
             ):  # as a failed write: all later writes of the partition wait for this one

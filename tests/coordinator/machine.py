@@ -92,7 +92,10 @@ class Machine:
             self.timers[timer.op_name, timer.key] = timer
         if result.ticket is not None:
             producer_id = -1 if result.producer is None else result.producer[0]
-            self.in_flight.append((Batch(result.records, producer_id), result.ticket))
+            batch = Batch(result.records, producer_id)
+            if result.on_appended is not None:
+                result.on_appended(sum(len(key) + len(value or b"") for key, value in batch.stored))
+            self.in_flight.append((batch, result.ticket))
             if not self.hold:
                 self.commit()
 

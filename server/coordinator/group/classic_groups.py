@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.messages.join_group import JoinGroupResponse
+from kwire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+from ...cause import account_of, cause
 from ..result import Result, Timer
 from . import classic, offsets, rebalance
 from .kinds import GroupHome
@@ -81,16 +82,31 @@ class ClassicGroups:
             if group is not None:
                 held, client = group.held_bytes, group.user_after(client)
             error = self.shard.memory.refuses_members(config, client, held, more)
+            if self._is_too_fast(group, request, now_ms):
+                error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if error is ErrorCode.NONE:
             made = group is None
             if group is None:
                 group = self.shard.create(request.group_id, now_ms, joining.account)
             group.used_by(joining.account)
             classic.join_group(config, group, joining, now_ms, out)
+            if type(out.ticket) is classic.StaticMemberStored:
+                account = account_of(cause())
+                out.on_appended = lambda size: self.shard.memory.pace.wrote(account, size, now_ms)
             if made and group.is_empty and not group.pending_members:  # refused
                 self.shard.drop_if_unused(group, out)
         else:
             out.reply(joining.token, rebalance.join_error(request.member_id, error))
+
+    def _is_too_fast(self, group: Group | None, request: JoinGroupRequest, now_ms: int) -> bool:
+        """Whether a returned static member would have its whole group written, while much was written for its client."""
+        return (
+            group is not None
+            and group.state is GroupState.STABLE
+            and not request.member_id
+            and request.group_instance_id in group.static_members
+            and not self.shard.memory.pace.may_write(account_of(cause()), now_ms)
+        )
 
     def join_abandoned(
         self, group_id: str, token: int, knows_its_id: bool, now_ms: int

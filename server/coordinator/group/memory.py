@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kwire.errors import ErrorCode
 
 from ...shares import LARGE, SMALL, Shares
+from ..write_pace import WritePace
 
 if TYPE_CHECKING:
     from .config import GroupConfig
@@ -38,11 +39,15 @@ SMALL_GROUP_BYTES = 64 * 1024
 
 
 class GroupMemory:
-    """The account of all groups of a broker. Unit: bytes, estimated."""
+    """The account of all groups of a broker. Unit: bytes, estimated.
 
-    __slots__ = ("_members", "_offsets", "_reported")
+    Shape: `pace` is the account of what was written for clients.
+    """
+
+    __slots__ = ("_members", "_offsets", "_reported", "pace")
 
     def __init__(self) -> None:
+        self.pace = WritePace()
         self._members = Shares()
         self._offsets = Shares()
         self._reported: set[str] = set()

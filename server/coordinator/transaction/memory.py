@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kwire.errors import ErrorCode
 
 from ...shares import LARGE, SMALL, Shares
+from ..write_pace import WritePace
 
 if TYPE_CHECKING:
     from .config import TransactionConfig
@@ -31,11 +32,13 @@ class TransactionMemory:
 
     Stored ids are always loaded from the log; the limit applies to new ids and to additional partitions. An id belongs to
     the client that uses it first after it was made or loaded; server/shares.py says how much each client may hold.
+    `pace` is the account of what was written for clients.
     """
 
-    __slots__ = ("_full", "shares")
+    __slots__ = ("_full", "pace", "shares")
 
     def __init__(self) -> None:
+        self.pace = WritePace()
         self.shares = Shares()
         self._full = False
 

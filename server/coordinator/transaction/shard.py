@@ -61,6 +61,8 @@ LOOKED_AT = 256
 """The number of transactional ids that are checked in one operation."""
 CHANGED = 32
 """The number of transactional ids that are changed in one operation."""
+MANY_PARTITIONS = 100
+"""The number of partitions from which on a transaction gets more only at the pace of its client (`WritePace`)."""
 CHANGED_PARTITIONS = 1_024
 """The number of partitions whose transactions are changed in one operation, unless a single one has more."""
 
@@ -201,7 +203,7 @@ class TransactionShard:
 
         Shape: the answer is an ErrorCode, available once the partitions are stored.
         Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; COORDINATOR_LOAD_IN_PROGRESS if
-        there is no memory for them.
+        there is no memory for them, or much was written for the client: each request has all partitions written.
         """
         out: Result[ErrorCode] = Result()
         transaction = self.transactions.get(transactional_id)
@@ -226,6 +228,10 @@ class TransactionShard:
             self.config, transaction.account, PARTITION_BYTES * len(tps - stored.partitions)
         ):
             out.reply(token, full)
+        elif len(stored.partitions) >= MANY_PARTITIONS and not self.memory.pace.may_write(
+            transaction.account, now_ms
+        ):
+            out.reply(token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         else:
             is_open = stored.state is TransactionState.ONGOING
             transaction.client = client_of(cause())
@@ -240,6 +246,8 @@ class TransactionShard:
             )
             record = TransactionRecord(transactional_id, value)
             out.write([record], Added(transactional_id, token))
+            account = transaction.account
+            out.on_appended = lambda size: self.memory.pace.wrote(account, size, now_ms)
         return out
 
     def verify(

@@ -66,7 +66,10 @@ class Machine:
         for timer in result.timers:
             self.timers[timer.op_name, timer.key] = timer
         if result.ticket is not None:
-            self.in_flight.append(([self.shard.encode(r) for r in result.records], result.ticket))
+            records = [self.shard.encode(r) for r in result.records]
+            if result.on_appended is not None:
+                result.on_appended(sum(len(key) + len(value or b"") for key, value in records))
+            self.in_flight.append((records, result.ticket))
             if not self.hold:
                 self.commit()
         for effect in result.effects:

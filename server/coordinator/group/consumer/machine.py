@@ -92,9 +92,9 @@ class ConsumerGroups(GroupMachine[Draft]):
             if request.member_epoch == JOIN_EPOCH:
                 draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
-        self.perform(
-            Operation(request.group_id, token, run, heartbeat.refused, reads=True), now_ms, out
-        )
+        stays = request.member_epoch >= JOIN_EPOCH
+        operation = Operation(group_id, token, run, heartbeat.refused, reads=True, is_paced=stays)
+        self.perform(operation, now_ms, out)
         return out
 
     def existing(self, group_id: str) -> ConsumerGroup:
@@ -157,7 +157,8 @@ class ConsumerGroups(GroupMachine[Draft]):
         def refuse(refusal: Refusal) -> Any:
             return join_error("", refusal.error)  # without an id, like Apache Kafka
 
-        self.perform(Operation(group_id, joining.token, run, refuse), now_ms, out)
+        operation = Operation(group_id, joining.token, run, refuse, is_paced=True)
+        self.perform(operation, now_ms, out)
         return out
 
     def sync_group(self, request: SyncGroupRequest, token: int, now_ms: int) -> Result[Any]:

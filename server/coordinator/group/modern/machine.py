@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kwire.errors import ErrorCode
 
-from ....cause import cause, caused_by
+from ....cause import account_of, cause, caused_by
 from ...result import Result, Timer
 from ..kinds import GroupHome
 from ..offsets import group_error_for
@@ -50,7 +50,8 @@ class Operation(NamedTuple, Generic[D]):
 
     Shape: `run` fills the draft; `refuse` makes the answer for an error; the token is None if nobody waits for an
     answer; such an operation is not refused when the write that it waits for fails, but run. `reads` says that the
-    operation may be answered while a write is in progress. `unwritten` is called if its own records cannot be written.
+    operation may be answered while a write is in progress. `is_paced` says that it is refused if it would write while
+    much was written for its client (`WritePace`). `unwritten` is called if its own records cannot be written.
     """
 
     group_id: str
@@ -58,6 +59,7 @@ class Operation(NamedTuple, Generic[D]):
     run: Callable[[Surroundings, D], None]
     refuse: Callable[[Refusal], Any]
     reads: bool = False
+    is_paced: bool = False
     unwritten: Callable[[int, Result[Any]], None] | None = None
 
 
@@ -230,6 +232,8 @@ class GroupMachine(Generic[D]):
         image_version = group.image_version if isinstance(group, ModernGroup) else -1
         try:
             operation.run(self.near(operation.group_id, now_ms), draft)
+            if operation.is_paced and draft.records:
+                self.check_pace(now_ms)
         except Refusal as refusal:
             # What the operation has noted about the group counts no longer, as the records that go with it are not
             # written.
@@ -248,6 +252,13 @@ class GroupMachine(Generic[D]):
             self.writes.begin(operation.group_id, now_ms)
             self.write_begins(draft, now_ms, out)
             out.write(draft.records, OperationStored(self, operation, draft))
+            account = account_of(cause())
+            out.on_appended = lambda size: self.shard.memory.pace.wrote(account, size, now_ms)
+
+    def check_pace(self, now_ms: int) -> None:
+        """Refuse a write while much was written for the client. Errors: COORDINATOR_LOAD_IN_PROGRESS."""
+        if not self.shard.memory.pace.may_write(account_of(cause()), now_ms):
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def wait(
         self,

@@ -70,9 +70,11 @@ class ShareGroups(GroupMachine[Draft]):
             if joins:
                 draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
-        self.perform(
-            Operation(request.group_id, token, run, heartbeat.refused, reads=True), now_ms, out
+        stays = request.member_epoch >= JOIN_EPOCH
+        operation = Operation(
+            request.group_id, token, run, heartbeat.refused, reads=True, is_paced=stays
         )
+        self.perform(operation, now_ms, out)
         return out
 
     def existing(self, group_id: str) -> ShareGroup:
