@@ -142,6 +142,26 @@ def test_members_of_share_groups_are_told_to_retry() -> None:
         assert machine.beat("m", -1).error_code == 0
 
 
+def test_matches_that_are_the_same_as_before_are_not_written_again() -> None:
+    machine = with_topics(consumer_regex_refresh_interval_ms=20_000)
+    epoch = machine.beat("m", 0, **EXPRESSION).member_epoch
+    epoch = machine.beat("m", epoch).member_epoch
+    log = len(machine.log)
+    first = machine.group.resolved[".*"]
+    for _ in range(5):
+        machine.advance(15_000)
+        machine.beat("m", epoch)
+    assert len(machine.log) == log
+    assert machine.group.resolved[".*"] is first
+    # Matched twice, after 30 s and 60 s: not with each heartbeat after the first 20 s.
+    assert machine.group.resolved_ms == machine.now - 15_000
+    machine.add_topics(topic("later", 1))
+    machine.advance(15_000)
+    machine.beat("m", epoch)
+    assert "later" in machine.group.resolved[".*"].topics
+    assert machine.reload().groups["group"].resolved == machine.group.resolved  # type: ignore[attr-defined]
+
+
 # Work of the coordinator
 
 

@@ -73,8 +73,8 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     Shape: `owners` is the target by partition; `partition_epochs` maps a partition to the epoch of the member that has
     it now. `has_partition_metadata`: a record of releases before 4.1 has to be deleted. Soft state:
-    `resolved_generation` is the generation of the topics that expressions were last matched against; `is_resolving`
-    says that a match is in progress. `refused_until_ms` is the time until which members with expressions are refused,
+    `resolved_generation` is the generation of the topics that expressions were last matched against, and
+    `resolved_ms` the time of that, also if it changed nothing; `is_resolving` says that a match is in progress. `refused_until_ms` is the time until which members with expressions are refused,
     because there was no memory for what these match.
     """
 
@@ -98,6 +98,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         # Soft state: lost when the coordinator moves.
         self.is_resolving = False
         self.resolved_generation = 0
+        self.resolved_ms = 0
         self.refused_until_ms = 0
 
     # Required of all kinds of groups (kinds.py)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from kwire.errors import ErrorCode
 
 from ...pattern import InvalidPattern, Pattern
+from ...result import Result
 from ..modern.refusal import Refusal
 from ..modern.surroundings import Client, Surroundings
 from .draft import Draft, ResolveRegexes
@@ -74,7 +76,8 @@ def update_regexes(
     if group.is_resolving:
         return change
     last = next(iter(group.resolved.values()), None)
-    if last is not None and near.now_ms <= last.timestamp_ms + MIN_INTERVAL_MS:
+    last_ms = 0 if last is None else max(last.timestamp_ms, group.resolved_ms)
+    if last is not None and near.now_ms <= last_ms + MIN_INTERVAL_MS:
         return change
     regexes = Counter(group.regexes)
     if before:
@@ -87,7 +90,7 @@ def update_regexes(
         or len(wanted) != len(group.resolved)
         or group.resolved_generation < near.hashes.generation(near.image)
         or last is None
-        or near.now_ms > last.timestamp_ms + near.config.consumer_regex_refresh_interval_ms
+        or near.now_ms > last_ms + near.config.consumer_regex_refresh_interval_ms
     )
     if refresh and wanted:
         draft.effects.append(ResolveRegexes(group.group_id, wanted, client.may_describe))
@@ -122,7 +125,7 @@ def regexes_resolved(
 ) -> None:
     """Store the matches of the expressions; if they have changed, the group's epoch is bumped.
 
-    Shape: if there is no memory for them, members with expressions are refused for some time.
+    Shape: matches that are the same as before are not written again, so that their stored time is that of the first; if there is no memory for them, members with expressions are refused for some time.
     """
     matches = {
         regex: ResolvedRegex(names, version, began_ms)
@@ -141,6 +144,8 @@ def regexes_resolved(
     for regex, match in matches.items():
         names = match.topics
         known = group.resolved.get(regex)
+        if known is not None and known.topics == names:
+            continue
         before = frozenset() if known is None else known.topics
         if before != names:
             bump = True
@@ -156,3 +161,8 @@ def regexes_resolved(
     metadata_hash = near.hashes.of_group(topics, near.image)
     if bump or metadata_hash != group.metadata_hash:
         draft.write(EpochRecord(group.group_id, (group.group_epoch + 1, metadata_hash)))
+
+    def resolved(now_ms: int, out: Result[Any]) -> None:
+        group.resolved_ms = began_ms
+
+    draft.afterwards.append(resolved)
