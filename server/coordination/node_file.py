@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x6B776972  # "kwir", shown by file(1)
 FORMAT = 2
 OWNER_ONLY = 0o600
+EMPTY = 1  # the bytes of a file that SQLite takes for an empty database
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE node (
@@ -88,10 +89,11 @@ class NodeFile:
     def open(self) -> Stored:
         """Open or create the file, increment its generation, and read every row.
 
-        Errors: StoreClosed if another process has it open, or it is not a kwire store.
+        Errors: StoreClosed if another process has it open, it is not a kwire store, or it is gone and its -wal is not.
         """
         import sqlite3
 
+        self._refuse_lone_log()
         try:
             self._close_to_others()
             connection = sqlite3.connect(self.path, timeout=0.1, isolation_level=None)
@@ -127,13 +129,27 @@ class NodeFile:
             raise
         return Stored(generation, nodes, sessions)
 
+    def _refuse_lone_log(self) -> None:
+        """Leave a -wal file without its database alone: SQLite would delete it, with the changes that only it has."""
+        if _size(self.path) > EMPTY or _size(self._log) == 0:
+            return
+        raise StoreClosed(
+            str(self.path),
+            f"the store is missing or empty, but {self._log.name} beside it has changes that belong to it;"
+            f" restore the store, or, to begin anew, move {self._log.name} away",
+        )
+
+    @property
+    def _log(self) -> Path:
+        return Path(f"{self.path}-wal")
+
     def _close_to_others(self) -> None:
         """Let only the owner read the file, regardless of the umask, since it holds the credentials of users.
 
         SQLite gives a new -wal file the permissions of the database file, but does not change an existing one.
         """
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
-        for path in (self.path, Path(f"{self.path}-wal")):
+        for path in (self.path, self._log):
             try:
                 if stat.S_IMODE(path.stat().st_mode) != OWNER_ONLY:
                     path.chmod(OWNER_ONLY)
@@ -201,6 +217,13 @@ def tree_of(stored: Stored) -> NodeTree:
     for session_id, timeout_ms, password in stored.sessions:
         tree.sessions[session_id] = Session(timeout_ms, password)
     return tree
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def changes_of(tree: NodeTree, paths: Iterable[str], session_ids: Iterable[int]) -> Changes:

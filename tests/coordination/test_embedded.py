@@ -270,6 +270,30 @@ def test_killed_writer_loses_nothing_that_was_answered(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.parametrize("left", [None, b"", b"x"], ids=["missing", "empty", "one byte"])
+def test_store_that_is_put_back_after_a_start_without_it_has_lost_nothing(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    path = tmp_path / "coordination.db"
+    file = NodeFile(path)
+    file.open()
+    row = ("/a", b"1", 1, 1, 1, 0, 0, 0, 0, 0, 0, None)
+    file.commit(Changes([row], [], [], []))
+    for name in ("coordination.db", "coordination.db-wal"):  # as it is after SIGKILL
+        (tmp_path / f"kept{name}").write_bytes((tmp_path / name).read_bytes())
+    file.close()
+    (tmp_path / "keptcoordination.db-wal").rename(tmp_path / "coordination.db-wal")
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    with pytest.raises(StoreClosed, match=r"coordination\.db-wal beside it has changes"):
+        NodeFile(path).open()
+    (tmp_path / "keptcoordination.db").rename(path)
+    again = NodeFile(path)
+    assert [node[:2] for node in again.open().nodes] == [("/a", b"1")]
+    again.close()
+
+
 def test_undone_transaction_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     async def body() -> None:
         path = tmp_path / "coordination.db"
