@@ -584,9 +584,25 @@ def test_metadata_has_its_own_directory_if_that_is_set(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("is_emptied", [False, True], ids=["removed", "emptied"])
+def test_metadata_directory_may_be_a_link_to_a_log_directory(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "logs")
+
+    async def main() -> None:
+        link = str(tmp_path / "link")
+        async with running(tmp_path / "logs", metadata_log_dir=link) as (_, client):
+            await create(client, "a")
+            await produce(client, "a", b"1")
+        async with running(tmp_path / "logs") as (_, client):
+            assert (await fetch(client, "a")).high_watermark == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "is_emptied", [False, True, None], ids=["removed", "emptied", "with meta.properties"]
+)
 def test_logs_without_their_metadata_are_not_served_as_an_empty_and_open_cluster(
-    tmp_path: Path, is_emptied: bool
+    tmp_path: Path, is_emptied: bool | None
 ) -> None:
     store = tmp_path / "coordination.db"
 
@@ -598,12 +614,16 @@ def test_logs_without_their_metadata_are_not_served_as_an_empty_and_open_cluster
         store.rename(tmp_path / "kept")
         if is_emptied:
             store.touch()
+        ids = (tmp_path / "meta.properties").read_bytes()
+        if is_emptied is None:
+            (tmp_path / "meta.properties").unlink()
         for _ in range(2):  # it is no excuse that the first attempt has made a file
             await start_refused(tmp_path, MissingMetadata, "logs of 1 partitions, such as a-0")
         (tmp_path / "kept").rename(store)
         async with running(tmp_path) as (_, client):
             assert (await fetch(client, "a")).high_watermark == 1
         store.unlink()
+        (tmp_path / "meta.properties").write_bytes(ids)
         told = {"kwire_metadata_may_be_missing": "true"}
         async with running(tmp_path, **told) as (broker, client):
             assert broker.opened.cluster_id == cluster_id

@@ -6,6 +6,7 @@ addresses are bound.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -160,10 +161,13 @@ def lock_metadata_directory(
     config: BrokerConfig, log_manager: LogManager, cleanup: AsyncExitStack
 ) -> LogDirectory:
     """The directory of the embedded store, locked. Errors: LogDirInUse, OSError."""
+    real = os.path.realpath(config.metadata_dir)
+    for each in log_manager.directories:
+        if os.path.realpath(each.path) == real:
+            return each
     directory = LogDirectory(log_manager.layer, config.metadata_dir)
-    if all(each.path != directory.path for each in log_manager.directories):
-        directory.lock()
-        cleanup.callback(directory.unlock)
+    directory.lock()
+    cleanup.callback(directory.unlock)
     return directory
 
 
@@ -173,7 +177,7 @@ async def refuse_missing_metadata(directory: str, store: Store, log_manager: Log
     Without its metadata, a broker has no topics, ACLs or users: what is stored would not be served, and what was
     protected would be open. Errors: MissingMetadata, StoreError.
     """
-    if log_manager.meta_properties() is None or await store.exists(paths.CLUSTER_ID) is not None:
+    if await store.exists(paths.CLUSTER_ID) is not None:
         return
     found = log_manager.partitions_on_disk()
     if not found:
