@@ -190,10 +190,14 @@ class Client:
                 if each not in self._connections:
                     self._connections[each] = Connection(each, self._tls)
                 return self._connections[each].ask(request, version)
-            except OSError as error:
-                failed = error
+            except BaseException as error:
+                # Also when a signal's handler ends the wait, as pytest-timeout's does: the answer that still comes
+                # must not be taken for that of the next request.
                 if each in self._connections:
                     self._connections.pop(each).close()
+                if not isinstance(error, OSError):
+                    raise
+                failed = error
         assert failed is not None
         raise failed
 
@@ -210,9 +214,8 @@ class Client:
             replication_factor=replication_factor,
             configs=rows,
         )
-        controller = self._controller()
-        answer = self.ask(
-            CreateTopicsRequest(topics=[topic], timeout_ms=30_000), CREATE_TOPICS, controller
+        answer = self._ask_controller(
+            CreateTopicsRequest(topics=[topic], timeout_ms=30_000), CREATE_TOPICS
         )
         row = answer.topics[0]
         if row.error_code:
@@ -225,7 +228,7 @@ class Client:
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics; topics that do not exist are no error."""
         request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=30_000)
-        self.ask(request, DELETE_TOPICS, self._controller())
+        self._ask_controller(request, DELETE_TOPICS)
 
     def topics(self) -> list[str]:
         """The names of all topics but internal ones."""
@@ -242,6 +245,23 @@ class Client:
     def controller_id(self) -> int:
         """The id of the controller; -1 if there is none."""
         return int(self.ask(MetadataRequest(topics=[]), METADATA).controller_id)
+
+    def _ask_controller(self, request: object, version: int) -> Any:
+        """Send a request to the controller; one that has just been killed is named until there is another."""
+        end = time.monotonic() + to_ms(PATIENCE) / 1000
+        while True:
+            try:
+                return self.ask(request, version, self._controller())
+            except ConnectionRefusedError:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(LOOK_AGAIN_S)
+
+    def forget(self, address: tuple[str, int]) -> None:
+        """Close the connection to a broker that has been killed."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
 
     def _controller(self) -> tuple[str, int] | None:
         answer = self.ask(MetadataRequest(topics=[]), METADATA)
@@ -407,7 +427,7 @@ class Client:
         request = AlterPartitionReassignmentsRequest(
             topics=[ReassignableTopic(name=topic, partitions=[row])]
         )
-        answer = self.ask(request, ALTER_PARTITION_REASSIGNMENTS, self._controller())
+        answer = self._ask_controller(request, ALTER_PARTITION_REASSIGNMENTS)
         rows = [each for answered in answer.responses for each in answered.partitions]
         for code in (answer.error_code, *(each.error_code for each in rows)):
             if code:
@@ -419,7 +439,7 @@ class Client:
             election_type=0,
             topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])],
         )
-        self.ask(request, ELECT_LEADERS, self._controller())
+        self._ask_controller(request, ELECT_LEADERS)
 
     def fence_producer(self, transactional_id: str) -> None:
         """Give a transactional id a new epoch, as another producer with it would."""
@@ -760,6 +780,10 @@ class Helpers:
         clients, self._clients = self._clients, {}
         for client in clients.values():
             client.close()
+
+    def _forget(self, address: str) -> None:
+        for client in list(self._clients.values()):
+            client.forget(address_of(address))
 
     def become_copy(self) -> None:
         """In a process that was forked: leave the brokers and the connections to the process that started them.

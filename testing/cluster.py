@@ -74,12 +74,14 @@ class Cluster(InProcess):
         Shape: its data stay for `start_broker`. Errors: ValueError if it is not running.
         """
         thread, node = self._running(), self._node(broker)
+        address = node.address
 
         async def crash() -> None:
             del self._nodes[broker]
             await node.crash()
 
         thread.call(crash)
+        self._forget(address)
         self._changed.set()
 
     def start_broker(self, broker: int) -> None:

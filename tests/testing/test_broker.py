@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode
 from kwire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kwire.testing import Broker, Cluster, KafkaError, ProcessBroker, SecureBroker
@@ -301,3 +302,19 @@ def test_helpers_ask_again_while_a_new_leader_does_not_know_the_end() -> None:
         return "known"
 
     assert Client("127.0.0.1:1").patiently(look) == "known"
+
+
+def test_helper_that_was_interrupted_does_not_take_its_answer_for_that_of_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt  # as the handler of a signal may: pytest-timeout's is one
+
+    with Broker() as kafka:
+        topic = kafka.topic()
+        with monkeypatch.context() as patch:
+            patch.setattr(ClientConnection, "next_response", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                topic.consume(1)
+        topic.produce("1")
+        assert [record.value for record in topic.consume(1)] == [b"1"]

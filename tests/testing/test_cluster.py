@@ -85,3 +85,16 @@ def test_api_of_3_9_is_served() -> None:
     assert highest["3.9"][ApiKey.PRODUCE] < highest["4.3"][ApiKey.PRODUCE]
     with pytest.raises(ValueError, match=r"api is '3.9' or '4.3', not '4.0'"):
         Broker(api="4.0")
+
+
+def test_helpers_work_at_once_after_the_controller_is_killed_and_after_all_brokers_are(
+    cluster: Cluster,
+) -> None:
+    cluster.kill(cluster.controller)
+    topic = cluster.topic(replication_factor=2)
+    for broker in cluster.brokers:
+        cluster.kill(broker)
+    for broker in (1, 2, 3):
+        cluster.start_broker(broker)
+    cluster.wait_for(lambda: cluster.leader(topic))
+    assert topic.end_offset() == 0
