@@ -31,7 +31,7 @@ UNITS = {
 }
 #: Ten years, by which the time can be moved at once: asyncio's timers end at some decades.
 MOST_MS = 10 * 365 * 86_400_000
-_FORM = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_FORM = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 
 Duration = str | int | float | timedelta
 

@@ -100,9 +100,7 @@ class Rule:
         if self.times is not None and self.times < 1:
             raise ValueError(f"times is at least 1, not {self.times}")
         self._random = random.Random(self.seed)
-        self._after_ms = 0 if self.after is None else to_ms(self.after)
-        if self._after_ms < 0:
-            raise ValueError("after cannot be negative")
+        self._after_ms = self._waits("after") or 0
         self._since_ms: int | None = None
         self._remove: Callable[[Rule], None] | None = None
 
@@ -125,6 +123,20 @@ class Rule:
             is_flag = kind == "bool"
             if not isinstance(value, types) or isinstance(value, bool) != is_flag:
                 raise TypeError(f"{each.name} is {words}, not {value!r}")
+
+    def _waits(self, name: str, most_ms: int = MOST_MS) -> int | None:
+        """How long an argument says to wait, in milliseconds; None if it is not given.
+
+        Errors: ValueError for less than nothing and for more than timers, or the field of a response, can hold.
+        """
+        duration = getattr(self, name)
+        ms = None if duration is None else to_ms(duration)
+        if ms is not None and ms < 0:
+            raise ValueError(f"{name} cannot be negative")
+        if ms is not None and ms > most_ms:
+            most = "ten years" if most_ms == MOST_MS else f"{most_ms} ms"
+            raise ValueError(f"{name} is at most {most}, not {duration!s:.60}")
+        return ms
 
     def added(self, now_ms: int, remove: Callable[[Rule], None]) -> None:
         """The rule is in force from now on, on a broker's monotonic clock."""
@@ -196,6 +208,11 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     ),
 }
 
+#: `throttle_time_ms` of a response is an int32.
+MOST_THROTTLE_MS = 2**31 - 1
+#: A request of an hour then takes ten years.
+MOST_SLOWDOWN = 87_600
+
 #: Said last.
 _WHEN = ("nth", "times", "probability", "seed", "after=")
 
@@ -244,14 +261,11 @@ class Fault(Rule):
         if self.cut is not None and self.cut < 0:
             raise ValueError(f"cut is a number of bytes, not {self.cut}")
         self.code = None if self.error is None else checked_error(self.error)
-        self.delay_ms = 0 if self.delay is None else to_ms(self.delay)
-        self.throttle_ms = None if self.throttle is None else to_ms(self.throttle)
+        self.delay_ms = self._waits("delay") or 0
+        self.throttle_ms = self._waits("throttle", MOST_THROTTLE_MS)
         self.jump_ms = 0 if self.clock_jump is None else to_ms(self.clock_jump)
-        for name, ms in (("delay", self.delay_ms), ("throttle", self.throttle_ms or 0)):
-            if ms < 0:
-                raise ValueError(f"{name} cannot be negative")
         if abs(self.jump_ms) > MOST_MS:
-            raise ValueError(f"clock_jump is at most ten years, not {self.clock_jump!r}")
+            raise ValueError(f"clock_jump is at most ten years, not {self.clock_jump!s:.60}")
         ends = [
             name
             for name in _ENDS
@@ -259,8 +273,10 @@ class Fault(Rule):
         ]
         if len(ends) > 1:
             raise ValueError(f"{ends[0]} and {ends[1]} exclude each other: a request has one end")
-        if self.slowdown is not None and self.slowdown < 1:
-            raise ValueError(f"slowdown is at least 1, not {self.slowdown}")
+        if self.slowdown is not None and not 1 <= self.slowdown <= MOST_SLOWDOWN:
+            raise ValueError(
+                f"slowdown is at least 1 and at most {MOST_SLOWDOWN}, not {self.slowdown!s:.60}"
+            )
         if not ends and self.delay is None and self.slowdown is None and self.clock_jump is None:
             words = ", ".join((*_ENDS, "delay", "slowdown", "clock_jump"))
             raise ValueError(f"a fault needs something to do: one of {words}")
@@ -341,7 +357,7 @@ class DiskFault(Rule):
                 f"unknown error of the disk {self.error!r}{nearest(self.error, names)}"
             )
         self.number = None if self.error is None else names[self.error]
-        self.delay_s = 0.0 if self.delay is None else to_ms(self.delay) / 1000
+        self.delay_s = (self._waits("delay") or 0) / 1000
 
     def matches(self, operation: str, path: str) -> bool:
         """Whether it is for an operation on a file."""

@@ -401,6 +401,12 @@ def test_rule_that_matched_nothing_warns_when_the_broker_stops() -> None:
         ({"error": "NONE"}, "NONE stands for success"),
         ({"clock_jump": "11000d"}, "clock_jump is at most ten years"),
         ({"slowdown": 0.5}, "slowdown is at least 1"),
+        ({"slowdown": 1e300}, "slowdown is at least 1 and at most 87600, not 1e+300"),
+        ({"slowdown": float("nan")}, "slowdown is at least 1 and at most 87600, not nan"),
+        ({"delay": 1e18}, "delay is at most ten years, not 1e+18"),
+        ({"delay": "٢s"}, "not a duration: '٢s'"),
+        ({"close": True, "after": "600w"}, "after is at most ten years, not 600w"),
+        ({"throttle": "25d"}, "throttle is at most 2147483647 ms, not 25d"),
     ],
 )
 def test_impossible_rule_is_refused(broker: Broker, rule: dict[str, Any], message: str) -> None:
@@ -419,6 +425,8 @@ def test_impossible_rule_is_refused(broker: Broker, rule: dict[str, Any], messag
         ),
         ({"operation": "write", "error": "ENOSPACE"}, "did you mean 'ENOSPC'?"),
         ({"operation": "write"}, "a disk fault needs something to do"),
+        ({"operation": "write", "delay": -1}, "delay cannot be negative"),
+        ({"operation": "write", "delay": 1e18}, "delay is at most ten years, not 1e+18"),
         ({"operation": "write", "eror": "EIO"}, "unknown argument 'eror'; did you mean 'error'?"),
     ],
 )
