@@ -99,13 +99,14 @@ def read_properties(
 
 def read_file_of_properties(file: str) -> dict[str, str]:
     """The properties of a file. Errors: UsageError."""
-    from ..config.properties import PropertiesError, parse_properties
+    from ..config.properties import PropertiesError, read_properties
 
     try:
-        return parse_properties(Path(file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, PropertiesError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{file}: {said}") from None
+        return read_properties(file)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    except PropertiesError as error:
+        raise UsageError(str(error)) from None
 
 
 def nearest(key: str) -> str:

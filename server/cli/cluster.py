@@ -10,12 +10,11 @@ from pathlib import Path
 
 from ..config import ConfigError
 from ..config.endpoints import parse_host_port
-from ..config.properties import PropertiesError
+from ..config.properties import PropertiesError, read_properties
 from ..log.meta_properties import META_PROPERTIES
 from .client import add_bootstrap, whole_number
 from .log_output import configure_logging
 from .output import add_output
-from .serve import read_file
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +173,7 @@ def broker_arguments(options: Namespace) -> list[str]:
     given = {text.partition("=")[0].strip() for text in overrides}
     if options.config is not None:
         arguments += ["--config", options.config]
-        given |= read_file(options.config).keys()
+        given |= read_properties(options.config).keys()
     overrides += [
         f"{name}={value}"
         for name, value in internal_topics(options.brokers).items()

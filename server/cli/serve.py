@@ -13,7 +13,7 @@ from ..config import BrokerConfig, ConfigError
 from ..config.broker_config import unknown_keys
 from ..config.endpoints import parse_host_port
 from ..config.jaas_file import named_file, settings_of
-from ..config.properties import PropertiesError, parse_properties
+from ..config.properties import PropertiesError, read_properties
 from ..config.tables import nearest
 from ..event_loop import said_at_start
 from ..metadata.endpoint import SECURITY_PROTOCOLS, WILDCARDS, Endpoint
@@ -204,7 +204,7 @@ def static_properties(options: Namespace) -> dict[str, str]:
     """
     given = option_properties(options)
     given |= override_properties(options.overrides)
-    properties = read_file(options.config) if options.config else dict(WITHOUT_FILE)
+    properties = read_properties(options.config) if options.config else dict(WITHOUT_FILE)
     if options.control is not None and not options.config:
         del properties["log.dirs"]
     if not options.config and "zookeeper.connect" not in given:
@@ -288,13 +288,3 @@ def override_properties(overrides: list[str]) -> dict[str, str]:
             )
         properties[name] = value
     return properties
-
-
-def read_file(path: str) -> dict[str, str]:
-    """A server.properties. Errors: OSError, PropertiesError, both naming the file."""
-    try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
-    except PropertiesError as error:
-        raise PropertiesError(f"{path}: {error}") from None
-    except UnicodeDecodeError as error:
-        raise PropertiesError(f"{path}: not a text file ({error.reason})") from None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..config import BrokerConfig
 from ..config.jaas_file import FILE, ZOOKEEPER_LOGIN
-from .serve import DEFAULT_DATA_DIR, jaas_properties, override_properties, read_file
+from ..config.properties import read_properties
+from .serve import DEFAULT_DATA_DIR, jaas_properties, override_properties
 
 if TYPE_CHECKING:
     from ..coordination.store import Store
@@ -38,7 +39,7 @@ def add_broker_settings(parser: ArgumentParser, said: str) -> None:
 
 def broker_settings(options: Namespace) -> dict[str, str]:
     """The given settings. Errors: ConfigError, PropertiesError, OSError for a file that cannot be read."""
-    properties = read_file(options.config) if options.config else {}
+    properties = read_properties(options.config) if options.config else {}
     return properties | override_properties(options.overrides)
 
 

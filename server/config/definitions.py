@@ -9,7 +9,7 @@ import re
 from enum import IntEnum
 from typing import TypeAlias
 
-from ..integers import parse_integer
+from ..integers import parse_double, parse_integer
 
 Value: TypeAlias = bool | int | float | str | list[str] | None
 
@@ -328,10 +328,10 @@ class ConfigKey:
             case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
                 return self._integer(trimmed)
             case ConfigType.DOUBLE:
-                try:
-                    return float(trimmed)
-                except ValueError:
-                    raise self._error(text, "Not a number of type DOUBLE") from None
+                number = parse_double(trimmed)
+                if number is None:
+                    raise self._error(text, "Not a number of type DOUBLE")
+                return number
             case ConfigType.LIST:
                 # Java splits at the expression \s*,\s*, for which a value of many blanks takes very long.
                 return [word.strip() for word in trimmed.split(",")] if trimmed else []

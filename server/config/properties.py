@@ -6,6 +6,8 @@ backslash at the end of a line joins the next one without its indentation; `#` a
 
 from __future__ import annotations
 
+from pathlib import Path
+
 BLANKS = " \t\f"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -14,15 +16,36 @@ class PropertiesError(ValueError):
     """The text is not a valid .properties file; the message names the line."""
 
 
+def read_properties(path: str) -> dict[str, str]:
+    """Read a file of keys and values, in UTF-8 with or without a byte order mark.
+
+    A file that is not UTF-8 is in ISO 8859-1, in which Java reads all of them.
+    Errors: OSError; PropertiesError, which names the file.
+    """
+    data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("iso-8859-1")
+    try:
+        return parse_properties(text)
+    except PropertiesError as error:
+        raise PropertiesError(f"{path}: {error}") from None
+
+
 def parse_properties(text: str) -> dict[str, str]:
-    """Read keys and values; the last of duplicate keys counts. Errors: PropertiesError for a bad \\u escape."""
+    """Read keys and values; the last of duplicate keys counts. Errors: PropertiesError for a bad \\u escape and for NUL."""
     result: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end = _key_end(line)
         rest = line[end:].lstrip(BLANKS)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(BLANKS)
-        result[_unescape(line[:end], number)] = _unescape(rest, number)
+        key, value = _unescape(line[:end], number), _unescape(rest, number)
+        if "\0" in key or "\0" in value:
+            # No path can contain it, and a file in UTF-16 is full of it.
+            raise PropertiesError(f"not a text file (line {number} contains NUL)")
+        result[key] = value
     return result
 
 

@@ -88,3 +88,14 @@ def test_replicas_that_are_throttled_are_numbers() -> None:
     }
     with pytest.raises(ConfigError):
         key.parse("\u0661:\u0662")
+
+
+@pytest.mark.parametrize("text", ["0.5", ".5", "5e-1", "0.5d", "+0.5F", " 0.5 "])
+def test_double_has_the_decimal_forms_of_java(text: str) -> None:
+    assert TOPIC["min.cleanable.dirty.ratio"].convert(text) == 0.5
+
+
+@pytest.mark.parametrize("text", ["0.0_5", "٠.٥", "nan", "inf", "1e", ".", "0.5dd", "NaNd"])
+def test_forms_that_only_python_has_are_no_doubles(text: str) -> None:
+    with pytest.raises(ConfigError, match="Not a number of type DOUBLE"):
+        TOPIC["min.cleanable.dirty.ratio"].convert(text)
