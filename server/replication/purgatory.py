@@ -9,7 +9,7 @@ DelayedProduce, DelayedDeleteRecords (the lists are their watcher lists, without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.errors import ErrorCode
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: In a read, the limit that no segment reaches. Unit: bytes.
 ANY_SIZE: Final = 0x7FFFFFFF
+
+#: A fetch that ends leaves this many partitions at once, and others in steps of as many.
+LEFT_AT_ONCE: Final = 512
 
 
 class Watched(Protocol):
@@ -63,9 +66,12 @@ class FetchWaiter:
     with `of_replica` is woken by appends, others when records are committed. `future` is done
     when enough bytes came, when time is over or when a partition's role has changed; whoever awaits
     it then reads again. Its result is whether another fetch may have been woken by the same records.
+    One record may end many fetches of many partitions each: `in_turns` then runs the steps in which each
+    leaves its partitions. Without it, a fetch leaves all of them at once.
     """
 
     __slots__ = (
+        "_in_turns",
         "_partitions",
         "_timer",
         "alone",
@@ -84,8 +90,10 @@ class FetchWaiter:
         max_wait_ms: int,
         read_committed: bool,
         of_replica: bool = False,
+        in_turns: Callable[[Generator[None, None, None]], object] | None = None,
     ) -> None:
         self.future: asyncio.Future[bool] = loop.create_future()
+        self._in_turns = in_turns
         #: Whether no other fetch was waiting for the partition that woke it last.
         self.alone = False
         self.missing_bytes = missing_bytes
@@ -106,11 +114,21 @@ class FetchWaiter:
     def end(self) -> None:
         """Stop waiting; safe to call twice."""
         self._timer.cancel()
-        for partition in self._partitions:
-            partition.waiters.fetches.pop(self, None)
-        self._partitions = []
+        self.missing_bytes = 0  # partitions that it has not left yet need not read for it
+        partitions, self._partitions = self._partitions, []
         if not self.future.done():
             self.future.set_result(not self.alone)
+        if self._in_turns is not None and len(partitions) > LEFT_AT_ONCE:
+            self._in_turns(self._leave_in_steps(partitions))
+            return
+        for partition in partitions:
+            partition.waiters.fetches.pop(self, None)
+
+    def _leave_in_steps(self, partitions: list[Watched]) -> Generator[None, None, None]:
+        for first in range(0, len(partitions), LEFT_AT_ONCE):
+            for partition in partitions[first : first + LEFT_AT_ONCE]:
+                partition.waiters.fetches.pop(self, None)
+            yield
 
 
 class CommitWaiter:

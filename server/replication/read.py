@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kwire import native
 from kwire.errors import ErrorCode
 
+from ..cause import cause
+from ..shares import NOBODY
 from .partition import Partition
 from .purgatory import FetchWaiter
 from .read_result import FollowerFetch, LaterRead, ReadResult, maker, read_result, refused
@@ -33,6 +35,11 @@ logger = logging.getLogger(__name__)
 
 #: The number of partitions that are read in one step, if there are many.
 STEP = 64
+
+#: How many partitions all fetches that wait may watch together, at about 600 bytes each, and how many a fetch may watch
+#: without being counted. A fetch of a client that has its share is answered with what there is.
+MAX_WATCHED = 250_000
+FEW_WATCHED = 32
 
 #: How long a fetch waits for delayed records. Source: remote.fetch.max.wait.ms.
 LATER_READ_WAIT_MS = 500
@@ -169,14 +176,18 @@ def fetch_records(
         or (missing := min(params.min_bytes, params.allowed_bytes) - reading.size) <= 0
         or reading.pending
         or not (reading.waiting or is_held_back)
+        or not _may_watch(replicas, reading, params)
     ):
         if reading.pending or params.convert is not None:
             return _later(_finish(reading, replicas, params))
+        if not reading.rows and context.partitions:  # left out, as it was to wait
+            reading = _read(replicas, metadata, context, params, now_ms)
         return reading
     if throttle is not None and is_held_back:
         max_wait_ms = min(max_wait_ms, throttle.pause_ms)
     if reading.size:
         close_slices(reading)
+    many = len(reading.waiting) > FEW_WATCHED
     waiter = FetchWaiter(
         asyncio.get_running_loop(),
         reading.waiting,
@@ -184,11 +195,29 @@ def fetch_records(
         max_wait_ms=max_wait_ms,
         read_committed=params.read_committed,
         of_replica=params.replica_id >= 0,
+        in_turns=partial(replicas.turns.start, owner=cause()) if many else None,
     )
+    if many and params.replica_id < 0:
+        account, count = _account(), len(reading.waiting)
+        replicas.watched.hold(account, count)
+        waiter.future.add_done_callback(lambda _: replicas.watched.hold(account, -count))
     read_again = partial(_read, replicas, metadata, context, params, None)
     if params.convert is not None:
         return _later(_wait_and_finish(waiter, read_again, replicas, params))
     return WaitingFetch(waiter.future, partial(_read_now, read_again), waiter.end)
+
+
+def _may_watch(replicas: ReplicaManager, reading: Reading, params: FetchParams) -> bool:
+    """Whether a fetch may wait: followers may always, and a client as long as it has a share left."""
+    count = len(reading.waiting)
+    if count <= FEW_WATCHED or params.replica_id >= 0:
+        return True
+    return not replicas.watched.refuses(_account(), count, MAX_WATCHED)
+
+
+def _account() -> Hashable:
+    """The client for which the partitions that a fetch watches are counted."""
+    return getattr(cause(), "account", NOBODY)
 
 
 def _has_grown(reading: Reading, params: FetchParams) -> bool:

@@ -31,6 +31,7 @@ from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import EPOCH_DURING_DELETE, NO_EPOCH, TOPICS, MetadataImage
 from ..metadata.topic_partition import TopicPartition
+from ..shares import Shares
 from ..turns import Turns
 from ..workers import FairPermits
 from .append import Appends
@@ -117,10 +118,11 @@ class ReplicaManager:
         self.offline: set[TopicPartition] = set()
         #: The epoch of the latest known controller; requests from earlier ones are refused.
         self.controller_epoch = 0
+        self.turns = turns or Turns(clock.monotonic_us)
         #: The way into the partitions that this broker leads.
-        self.appends = Appends(
-            executor or Executor(), clock, self.offline, turns or Turns(clock.monotonic_us)
-        )
+        self.appends = Appends(executor or Executor(), clock, self.offline, self.turns)
+        #: The partitions that waiting fetches of many partitions watch, by client; see read.py.
+        self.watched = Shares()
         #: Fetches whose records are converted for old clients, and therefore in memory, at a time.
         self.converting = FairPermits(MAX_CONVERTING)
         #: The last failure of a read that was logged for each partition.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,6 +12,7 @@ from kwire.codec import encode_parts
 from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchResponse, ReplicaState
 from kwire.records.batch import iter_batches
+from server.cause import caused_by
 from server.handlers import old_fetch
 from server.handlers.context import Later
 from server.handlers.fetch import fetch
@@ -27,6 +28,7 @@ from tests.support.replicas import (
     registration,
     topic_id,
     topic_image,
+    turns,
     values,
 )
 from tests.support.steps import finished
@@ -621,3 +623,40 @@ def test_damaged_records_cannot_be_converted(room: Replicas) -> None:
     rewrite_crc(lying, 0)
     room.append_unread("a", bytes(lying))
     assert only(old(room, ("a", 0, 0), version=3)).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_client_that_watches_its_share_of_partitions_does_not_wait(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others, and fetches of few partitions, wait."""
+    monkeypatch.setattr("server.replication.read.FEW_WATCHED", 1)
+    monkeypatch.setattr("server.replication.read.MAX_WATCHED", 12)
+
+    async def run() -> None:
+        room.create("a", 3)
+        of_all = [("a", number, 0) for number in range(3)]
+        with caused_by(Client("greedy")):
+            held = [waits(room, *of_all) for _ in range(3)]
+            answer = ask(room, *of_all, max_wait_ms=60_000)
+            assert [row.error_code for row in rows(answer).values()] == [0, 0, 0]
+            waits(room, ("a", 0, 0))
+        with caused_by(Client("other")):
+            waits(room, ("a", 0, 0), ("a", 1, 0))
+        for each in held[:2]:
+            assert each.on_disconnect is not None
+            each.on_disconnect()
+        await turns()
+        with caused_by(Client("greedy")):
+            waits(room, *of_all)
+
+    asyncio.run(run())
+
+
+class Client(NamedTuple):
+    """A connection, as far as work is counted for it."""
+
+    account: str
+
+    @property
+    def client_host(self) -> str:
+        return self.account

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,14 +12,21 @@ from kwire.errors import ErrorCode
 from server.log.validator import AppendError, AppendInfo
 from server.replication.append import NOT_YET
 from server.replication.partition import Partition
-from server.replication.purgatory import CommitWaiter, FetchWaiter
+from server.replication.purgatory import LEFT_AT_ONCE, CommitWaiter, FetchWaiter
 from tests.support.replicas import NOW, Replicas, batch
 
 SIZE = len(batch(b"value"))
+#: More partitions than a fetch leaves at once.
+MANY = 2 * LEFT_AT_ONCE + 1
 
 
 def fetch_waiter(
-    partitions: Any, *, missing: int = 1, wait_ms: int = 60_000, committed: bool = False
+    partitions: Any,
+    *,
+    missing: int = 1,
+    wait_ms: int = 60_000,
+    committed: bool = False,
+    in_turns: Any = None,
 ) -> FetchWaiter:
     return FetchWaiter(
         asyncio.get_running_loop(),
@@ -26,6 +34,7 @@ def fetch_waiter(
         missing_bytes=missing,
         max_wait_ms=wait_ms,
         read_committed=committed,
+        in_turns=in_turns,
     )
 
 
@@ -48,6 +57,31 @@ def test_fetch_gives_up_when_its_time_is_over(room: Replicas) -> None:
         waiter = fetch_waiter([(partition, 0)], wait_ms=1)
         await asyncio.wait_for(waiter.future, 10)
         assert not partition.waiters.fetches
+
+    asyncio.run(run())
+
+
+def test_fetches_of_many_partitions_that_end_together_leave_them_in_steps(room: Replicas) -> None:
+    async def run() -> None:
+        room.create("a", MANY)
+        partitions = [room.partition("a", number) for number in range(MANY)]
+        left: list[Generator[None, None, None]] = []
+        waiters = [
+            fetch_waiter([(each, 0) for each in partitions], in_turns=left.append) for _ in range(3)
+        ]
+        room.produce("a")
+        assert all(waiter.future.done() for waiter in waiters)
+        assert all(len(each.waiters.fetches) == 3 for each in partitions)  # nothing in this turn
+        room.produce("a", number=1)  # it meets fetches that have ended
+        for each in left:
+            known = watched(partitions)
+            for _ in each:
+                assert 0 < known - watched(partitions) <= LEFT_AT_ONCE
+                known = watched(partitions)
+        assert len(left) == 3 and not watched(partitions)
+
+    def watched(partitions: list[Partition]) -> int:
+        return sum(len(each.waiters.fetches) for each in partitions)
 
     asyncio.run(run())
 
