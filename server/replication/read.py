@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 #: The number of partitions that are read in one step, if there are many.
 STEP = 64
 
-#: How many partitions all fetches that wait may watch together, at about 600 bytes each, and how many a fetch may watch
+#: How many partitions all fetches that wait may watch together, at about 700 bytes each, and how many a fetch may watch
 #: without being counted. A fetch of a client that has its share is answered with what there is.
-MAX_WATCHED = 250_000
+MAX_WATCHED = 200_000
 FEW_WATCHED = 32
 
 #: How long a fetch waits for delayed records. Source: remote.fetch.max.wait.ms.
