@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..cause import Own
 from ..security.acl import (
     AclBinding,
     AclEntry,
@@ -55,6 +56,8 @@ CHANGES = {
     PatternType.PREFIXED: "/kafka-acl-extended-changes",
 }
 CHANGE_PREFIX = "acl_changes_"
+#: The owner of the work that changes set off on every broker.
+CHANGES_OF_ACLS = Own("changes of ACLs")
 
 
 def pascal(member: AclOperation | ResourceType | Permission) -> str:
@@ -179,6 +182,7 @@ class AclStore(ChangeFollower):
         """See ChangeFollower."""
         patterns = dict.fromkeys(decode_change(data, path) for path, data in notifications)
         for pattern, entries in (await self._read(list(patterns))).items():
+            await self._turns.pause(CHANGES_OF_ACLS)
             self._authorizer.set_entries(pattern, entries)
 
     async def _read(

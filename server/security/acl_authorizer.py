@@ -34,6 +34,7 @@ MAX_REMEMBERED = 10_000
 MAX_NAME = 256
 
 Entries = frozenset[AclEntry]
+NO_ENTRIES: Entries = frozenset()
 
 
 class AclAuthorizer:
@@ -51,6 +52,8 @@ class AclAuthorizer:
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_no_acl_is_found
         self._entries: dict[ResourcePattern, Entries] = {}
+        #: For each type, the number of prefixes of each length, and the lengths in order.
+        self._prefixes: dict[ResourceType, dict[int, int]] = {}
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         self._decided: dict[tuple[str, str, AclOperation, ResourceType, str], bool] = {}
         self._decided_any: dict[tuple[str, str, AclOperation, ResourceType], bool] = {}
@@ -60,23 +63,40 @@ class AclAuthorizer:
     def set_entries(self, pattern: ResourcePattern, entries: Iterable[AclEntry]) -> None:
         """Replace the entries of one pattern; without entries, it is removed."""
         made = frozenset(entries)
+        before = self._entries.get(pattern, NO_ENTRIES)
+        if made == before:
+            return  # a change of this broker's own, of which it is notified
         if made:
             self._entries[pattern] = made
         else:
-            self._entries.pop(pattern, None)
+            del self._entries[pattern]
+        if bool(made) != bool(before):
+            self._count(pattern, 1 if made else -1)
         self._changed()
 
     def replace_all(self, entries: Mapping[ResourcePattern, Iterable[AclEntry]]) -> None:
         """Replace all ACLs by these."""
         self._entries = {pattern: made for pattern, e in entries.items() if (made := frozenset(e))}
+        self._prefixes, self._prefix_lengths = {}, {}
+        for pattern in self._entries:
+            self._count(pattern, 1)
         self._changed()
 
+    def _count(self, pattern: ResourcePattern, change: int) -> None:
+        """Keep the lengths of prefixes; a change of one pattern costs no more if there are many."""
+        if pattern.pattern_type is not PatternType.PREFIXED:
+            return
+        kind, length = pattern.resource_type, len(pattern.name)
+        numbers = self._prefixes.setdefault(kind, {})
+        left = numbers.get(length, 0) + change
+        if left:
+            numbers[length] = left
+        else:
+            del numbers[length]
+        if not left or length not in self._prefix_lengths.get(kind, ()):
+            self._prefix_lengths[kind] = tuple(sorted(numbers))
+
     def _changed(self) -> None:
-        lengths: dict[ResourceType, set[int]] = {}
-        for pattern in self._entries:
-            if pattern.pattern_type is PatternType.PREFIXED:
-                lengths.setdefault(pattern.resource_type, set()).add(len(pattern.name))
-        self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
         self._decided.clear()
         self._decided_any.clear()
         self.changes += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -157,6 +158,35 @@ def test_decision_is_made_again_after_a_change() -> None:
     assert not made.allows(ALICE, READ, TOPIC, "a")
     made.set_entries(topic("a", PREFIXED), [entry()])
     assert made.allows(ALICE, READ, TOPIC, "ab")
+
+
+def test_change_of_one_pattern_costs_no_more_if_there_are_many() -> None:
+    made = authorizer({topic(f"{number:04}", PREFIXED): [entry()] for number in range(100)})
+    made._entries = NotListed(made._entries)
+    made.set_entries(topic("ab", PREFIXED), [entry()])
+    made.set_entries(topic("0042", PREFIXED), [])
+    assert made.allows(ALICE, READ, TOPIC, "abc") and made.allows(ALICE, READ, TOPIC, "0043-x")
+    assert not made.allows(ALICE, READ, TOPIC, "0042-x")
+    made.set_entries(topic("ab", PREFIXED), [])
+    assert not made.allows(ALICE, READ, TOPIC, "abc")
+    assert made._prefix_lengths == {TOPIC: (4,)}
+
+
+class NotListed(dict[ResourcePattern, frozenset[AclEntry]]):
+    """Patterns that may be looked up, but not gone through."""
+
+    def __iter__(self) -> Iterator[ResourcePattern]:
+        raise AssertionError("all patterns were looked at")
+
+    items = keys = values = __iter__  # type: ignore[assignment]
+
+
+def test_change_that_is_known_keeps_the_decisions() -> None:
+    made = authorizer({topic("a"): [entry()]})
+    assert made.allows(ALICE, READ, TOPIC, "a")
+    changes = made.changes
+    made.set_entries(topic("a"), [entry()])
+    assert made._decided and made.changes == changes
 
 
 def test_names_made_up_by_clients_are_not_remembered_without_bound() -> None:
