@@ -116,7 +116,7 @@ kerberos: $(READY)
 		|| echo 'gssapi cannot be compiled here (Debian: python3-dev), so tests with Kerberos are skipped'; fi
 
 # Beside Apache Kafka: the short form in under ten minutes, one with 10,000 partitions and nothing left out in twenty
-# (ARGS=--medium), the long one in an hour and a half (in about an hour with ARGS="--rounds 2"); each writes docs/performance.md.
+# (ARGS=--medium), the long one in an hour and a half (in about an hour with ARGS="--rounds 2"); each writes docs/performance.md and docs/results/.
 # BENCH="codec log" runs modules of bench/ instead, each of which measures one thing.
 BENCH ?=
 bench: $(READY) jars

@@ -2,7 +2,7 @@
 
 Apache Kafka 3.9.2 is asked for its MBeans with its own JmxTool, kwire for /metrics. Counters are compared by how much they grew
 under the load, all other values as they are afterwards. `python -m bench.mbeans` prints the differences; `--record` keeps the
-values for docs/metrics.md.
+values for docs/results/metrics.md.
 """
 
 from __future__ import annotations
@@ -276,7 +276,9 @@ def around_load(broker: BrokerProcess, values: Callable[[], Any]) -> list[Any]:
 def main() -> None:
     """Run the load on both brokers, and print what differs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", action="store_true", help="keep the values for docs/metrics.md")
+    parser.add_argument(
+        "--record", action="store_true", help="keep the values for docs/results/metrics.md"
+    )
     record = parser.parse_args().record
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

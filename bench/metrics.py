@@ -1,7 +1,7 @@
 """The cost of metrics for a request: CPU time of Produce and Fetch on a broker with --http and on one without.
 
 Each broker runs in its own process. The brokers take turns, one block of requests at a time, so that other load on the machine
-affects both alike. `python -m bench.metrics`; docs/metrics.md shows the figures.
+affects both alike. `python -m bench.metrics`; docs/results/metrics.md shows the figures.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ All three serve the same clients (confluent-kafka) and the same tests, in turn, 
 controller, with the JVM flags of its own start script; its start includes formatting the directory, as in its container image. It has
 group.initial.rebalance.delay.ms=0, as kwire.testing does. The mock belongs to a producer with test.mock.num.brokers=1. It delays the first
 rebalance of a group for 3 s, which cannot be changed from Python, and can only create topics automatically. `--write` puts the table into
-docs/testing.md.
+docs/results/testing.md.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROWS = (FIRST, READY, CPU, STOPPED, CHILD, JOIN, JOIN_AGAIN, TESTS)
 #: The maximum median time of a namespace. Unit: seconds.
 GOAL = 0.005
 
-PAGE = REPOSITORY / "docs" / "testing.md"
+PAGE = REPOSITORY / "docs" / "results" / "testing.md"
 BEGIN = "<!-- Written by `make bench BENCH=testing ARGS=--write`. -->"
 END = "<!-- End of what is written. -->"
 
@@ -322,7 +322,9 @@ def main() -> None:
     parser.add_argument(
         "--times", type=int, default=40, help="how often to repeat short measurements"
     )
-    parser.add_argument("--write", action="store_true", help="put the table into docs/testing.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/results/testing.md"
+    )
     options = parser.parse_args()
     load = os.getloadavg()
     subjects: list[Subject] = [Kwire(), Kafka(), Mock()]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from docs import kips
 from docs.control_page import control_page
 from docs.explain_page import explain_page
-from docs.metrics_page import metrics_page
+from docs.metrics_page import metrics_page, metrics_results_page
 from kwire.api import ApiKey
 from server.__main__ import COMMANDS, make_parser
 from server.cli.serve import ALONE, WITHOUT_FILE
@@ -480,6 +480,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "explain.md": explain_page,
     "control.md": control_page,
     "metrics.md": metrics_page,
+    "results/metrics.md": metrics_results_page,
 }
 
 

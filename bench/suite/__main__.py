@@ -54,7 +54,7 @@ def main() -> None:
         "--page",
         type=Path,
         default=PAGE,
-        help="page to write the goals to; the tables go to NAME-tables.md in the same folder",
+        help="page to write the comparison to; the goals and tables go to pages in the folder results next to it",
     )
     parser.add_argument(
         "--render", type=Path, metavar="FILE", help="write the page from the figures in this file"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .results import Results
 from .subjects import KAFKA_39, KAFKA_43, KWIRE, NAMES, PURE
@@ -25,6 +25,41 @@ AXES = {
 }
 
 
+class Compared(NamedTuple):
+    """A figure of the comparison with Apache Kafka."""
+
+    label: str
+    unit: str
+    kind: str
+    case: str
+    figure: str
+    more_is_better: bool = False
+
+
+_PRODUCED = "produce", "java 1000 B 16 KiB none acks=all 6p 1c idempotent"
+_CONSUMED = "catch-up", "java x1, 16 KiB batches, fetch 1024 KiB, cache"
+COMPARISON = "comparison.svg"
+#: The subjects of the comparison.
+COMPARED = (KAFKA_39, KAFKA_43, KWIRE)
+#: Its figures. Clients are Java's, except for latency and rebalances.
+FIGURES = (
+    Compared("start, to the first answer", "s", "start", "a clean directory", "seconds"),
+    Compared("memory at rest", "MB", "start", "a clean directory", "rest_mb"),
+    Compared("memory with 10,000 partitions", "MB", "partitions", "10,000 partitions", "memory_mb"),
+    Compared("produce", "MB/s", *_PRODUCED, "mb_s", more_is_better=True),
+    Compared("broker CPU for a GB produced", "s", *_PRODUCED, "cpu_s_per_gb"),
+    Compared("latency p99 at 10,000 records/s", "µs", "latency", "10,000 records/s", "p99_us"),
+    Compared("consume", "MB/s", *_CONSUMED, "mb_s", more_is_better=True),
+    Compared("broker CPU for a GB consumed", "s", *_CONSUMED, "cpu_s_per_gb"),
+    Compared("rebalance of 1,000 members", "ms", "rebalance", "1,000 members", "rebalance_ms"),
+)
+
+
+def compared(results: Results) -> list[Compared]:
+    """The figures of the comparison that a run has for kwire."""
+    return [each for each in FIGURES if results.values(each.kind, each.case, KWIRE, each.figure)]
+
+
 def wanted(results: Results) -> list[str]:
     """The kinds that have a plot."""
     return [
@@ -44,7 +79,7 @@ def curve_file(name: str) -> str:
     return f"curve-{name.replace(' ', '-')}.svg"
 
 
-def _figure(width: float, height: float, panels: int, *, beside: bool) -> tuple[Any, list[Any]]:
+def _figure(width: float, height: float, panels: int, *, columns: int) -> tuple[Any, list[Any]]:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -52,7 +87,7 @@ def _figure(width: float, height: float, panels: int, *, beside: bool) -> tuple[
     matplotlib.rcParams["font.size"] = 8
     from matplotlib import pyplot
 
-    shape = (1, panels) if beside else (panels, 1)
+    shape = -(-panels // columns), columns
     figure, axes = pyplot.subplots(*shape, figsize=(width, height), squeeze=False)
     return figure, list(axes.flat)
 
@@ -68,7 +103,7 @@ def _save(figure: Any, path: Path) -> None:
 def _bars(results: Results, kind: str, path: Path) -> None:
     cases, panels = results.cases(kind), BARS[kind]
     height = 0.6 + 0.42 * len(cases)
-    figure, axes = _figure(10, height, len(panels), beside=True)
+    figure, axes = _figure(10, height, len(panels), columns=len(panels))
     for axis, (name, label) in zip(axes, panels, strict=True):
         for row, subject in enumerate(NAMES):
             at, lengths, below, above = [], [], [], []
@@ -105,7 +140,8 @@ def _curve(results: Results, name: str, path: Path) -> None:
         for figure in AXES
         if any(results.values("curve", case, KWIRE, figure) for case in cases)
     ]
-    figure, axes = _figure(4.2 * max(1, len(figures)), 3, max(1, len(figures)), beside=True)
+    panels = max(1, len(figures))
+    figure, axes = _figure(4.2 * panels, 3, panels, columns=panels)
     for axis, shown in zip(axes, figures, strict=False):
         for subject in NAMES:
             points = [
@@ -123,8 +159,39 @@ def _curve(results: Results, name: str, path: Path) -> None:
     _save(figure, path)
 
 
+def _digits(value: float) -> str:
+    """Three significant digits, and thousands separators."""
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
+def _comparison(results: Results, path: Path) -> None:
+    shown = compared(results)
+    figure, axes = _figure(10, 1.25 * -(-len(shown) // 3), len(shown), columns=3)
+    for axis in axes[len(shown) :]:
+        axis.set_visible(False)
+    for axis, each in zip(axes, shown, strict=False):
+        values = {
+            name: results.middle(each.kind, each.case, name, each.figure) for name in COMPARED
+        }
+        names = [name for name in COMPARED if values[name] is not None]
+        bars = axis.barh(names, [values[name] for name in names], color=[COLOURS[n] for n in names])
+        axis.bar_label(bars, fmt=_digits, padding=2)
+        axis.margins(x=0.25)
+        axis.invert_yaxis()
+        axis.set_xticks([])
+        axis.spines[["top", "right", "bottom"]].set_visible(False)
+        axis.set_title(
+            f"{each.label}, {each.unit}" + (" (more is better)" if each.more_is_better else ""),
+            loc="left",
+            fontsize=8,
+        )
+    _save(figure, path)
+
+
 def draw(results: Results, folder: Path) -> None:
     """Write every plot for which the results have figures."""
+    if compared(results):
+        _comparison(results, folder / COMPARISON)
     for kind in wanted(results):
         _bars(results, kind, folder / f"{kind}.svg")
     for name in curves_of(results):

@@ -1,4 +1,4 @@
-"""Writes the results into two pages, one with the goals and one with all tables, and draws the plots."""
+"""Writes the results into three pages (a comparison, the goals, all tables), and draws the plots."""
 
 from __future__ import annotations
 
@@ -192,6 +192,14 @@ def _machine(results: Results) -> list[str]:
     ]
 
 
+def _conditions(results: Results) -> str:
+    about: dict[str, Any] = results.machine
+    return (
+        f"Measured on {about.get('date', '?')} by `{COMMANDS.get(results.form, '?')}` on {about.get('cores', '?')} cores of "
+        f"{about.get('processor', '?')}."
+    )
+
+
 BEGIN = "<!-- Written by `python -m bench.suite`; `--render docs/performance/results.json` writes it again. -->"
 END = "<!-- End of what is written. -->"
 #: The content of a new page.
@@ -255,8 +263,25 @@ def _failures(results: Results) -> list[str]:
     return ["## Not measured", "", *lines, ""] if lines else []
 
 
-def summary_of(results: Results) -> str:
-    """The part of a run for the page that people read: the machine and the goals."""
+def comparison_of(results: Results, folder: str) -> str:
+    """The part of a run for the page that people read: a few figures beside Apache Kafka's, and their plot in `folder`."""
+    shown = plots.compared(results)
+    if not shown:
+        return _conditions(results)
+    rows = []
+    for each in shown:
+        case = each.kind, each.case
+        values = [results.spread(*case, name, each.figure) for name in plots.COMPARED]
+        ratio_to_39 = results.ratio(*case, KWIRE, [KAFKA_39], each.figure)
+        label = f"{each.label}, {each.unit}" + (" (more is better)" if each.more_is_better else "")
+        rows.append([label, *map(spread, values), ratio(ratio_to_39)])
+    header = ["", *plots.COMPARED, "kwire to 3.9.2"]
+    plot = f"![kwire beside Apache Kafka]({folder}/{plots.COMPARISON})"
+    return "\n".join([plot, "", *rows_of(header, rows), _conditions(results)])
+
+
+def goals_of(results: Results) -> str:
+    """The machine, and which goals a run meets."""
     header, rows = ["", "goal", "value", ""], goals.lines(results)
     if any(row["subject"] == PURE for row in results.rows):
         pure = goals.lines(results.with_instead(PURE, KWIRE))
@@ -304,15 +329,22 @@ def put_into(page: Path, block: str) -> None:
     page.write_text(f"{before}{BEGIN}\n\n{block.strip()}\n\n{END}{after}")
 
 
+def goals_page(page: Path) -> Path:
+    """The page with the goals, in the folder of results."""
+    return page.parent / "results" / f"{page.stem}-goals.md"
+
+
 def tables_page(page: Path) -> Path:
-    """The page with the tables, next to the main one."""
-    return page.with_name(f"{page.stem}-tables.md")
+    """The page with the tables, in the folder of results."""
+    return page.parent / "results" / f"{page.stem}-tables.md"
 
 
 def write(results: Results, page: Path) -> None:
-    """Write the plots, the goals into the page, and the tables into the page next to it."""
+    """Write the plots, the comparison into the page, and goals and tables into their pages in `results`."""
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
+    goals_page(page).parent.mkdir(exist_ok=True)
     plots.draw(results, folder)
-    put_into(page, summary_of(results))
-    put_into(tables_page(page), tables_of(results, folder.name))
+    put_into(page, comparison_of(results, folder.name))
+    put_into(goals_page(page), goals_of(results))
+    put_into(tables_page(page), tables_of(results, f"../{folder.name}"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.suite import __main__ as main
 from bench.suite import cells, goals, limits, report, tools
 from bench.suite.cells import Cell
 from bench.suite.consuming import DISCARD
@@ -194,16 +195,26 @@ def test_page_and_plots_are_written_and_refer_to_each_other(tmp_path: Path) -> N
     report.write(sample(), page)
     assert page.read_text().startswith("Kept above.\n")
     assert page.read_text().endswith("\nKept below.\n")
-    assert "| start to first metadata |" in page.read_text()
     assert "old figures" not in page.read_text()
+    assert "![kwire beside Apache Kafka](performance/comparison.svg)" in page.read_text()
+    assert "| start to first metadata |" in report.goals_page(page).read_text()
     text = report.tables_page(page).read_text()
     row = f"| {DEFAULT} | 100 (90.0 to 110) | 120 (110 to 130) | 150 (30.0 to 160) | 1.50 | 1.25 |"
     assert row in text
-    plots = set(re.findall(r"\((performance/[\w-]+\.svg)\)", text))
+    plots = set(re.findall(r"\((?:\.\./)?(performance/[\w-]+\.svg)\)", page.read_text() + text))
     assert plots == {f"performance/{path.name}" for path in tmp_path.glob("performance/*.svg")}
     assert {"performance/produce.svg", "performance/curve-groups.svg"} <= plots
     for line in text.splitlines():
         assert not re.search(r"\bNone\b|\bnan\b", line), line
+
+
+def test_stored_pages_have_the_stored_figures() -> None:
+    page = main.PAGE
+    results = Results.load(page.with_suffix("") / "results.json")
+    assert report.comparison_of(results, "performance").strip() in page.read_text()
+    assert report.goals_of(results).strip() in report.goals_page(page).read_text()
+    tables = report.tables_of(results, "../performance").strip()
+    assert tables in report.tables_page(page).read_text()
 
 
 def test_page_without_a_place_for_figures_is_refused_and_left_alone(tmp_path: Path) -> None:
