@@ -30,6 +30,7 @@ from server.coordination.zookeeper_server.records import (
     PathRequest,
     RequestHeader,
     SetDataRequest,
+    SetWatches2Request,
     SetWatchesRequest,
     VersionRequest,
     WatchingRequest,
@@ -172,6 +173,45 @@ def missed_events(port: int) -> None:
     pour(port, message(101, SetWatchesRequest(0, ("",) * 60_000, (), ()), -8), clients=4)
 
 
+def watches_for_good(port: int) -> None:
+    """The same with persistent watches, by clients that connect and leave."""
+    persistent = tuple(f"/{n}" for n in range(34_000))
+    data = message(105, SetWatches2Request(0, (), (), (), persistent, ()), -8)
+    until = time.monotonic() + ATTACK_S
+    while time.monotonic() < until:
+        with suppress(OSError, Closed):
+            leaving = client(port)
+            leaving.socket.sendall(data)
+            leaving.receive()
+            leaving.close()
+
+
+def watched_subtree(port: int) -> None:
+    """8,000 nodes with a watch by each of 30 clients, which a multi changes."""
+    paths = tuple(f"/many/{n}" for n in range(8_000))
+    writer = client(port)
+    writer.call(OpCode.CREATE, CreateRequest("/many", b"", OPEN, 0))
+    creates = [MultiOp(OpCode.CREATE, CreateRequest(path, b"", OPEN, 0)) for path in paths]
+    writer.call(OpCode.MULTI, multi_body(creates))
+    watchers = [client(port) for _ in range(30)]
+    ops = [MultiOp(OpCode.SET_DATA, SetDataRequest(path, b"", -1)) for path in paths]
+    until = time.monotonic() + ATTACK_S
+    while time.monotonic() < until:
+        for each in watchers:
+            each.request(101, SetWatchesRequest(1 << 60, paths, (), ()), -8)
+        for each in watchers:
+            each.reply(101, -8)
+        writer.call(OpCode.MULTI, multi_body(ops))
+    KEPT.extend((writer, *watchers))
+
+
+def session_ends(port: int) -> None:
+    """A session with 50,000 ephemeral nodes ends."""
+    many_nodes(port, 1)
+    KEPT.pop().end()
+    time.sleep(1)
+
+
 def children(port: int) -> None:
     """The names of 50,000 children."""
     many_nodes(port)
@@ -280,6 +320,9 @@ ROWS: tuple[Callable[[int], None], ...] = (
     ids,
     watches,
     missed_events,
+    watches_for_good,
+    watched_subtree,
+    session_ends,
     children,
     ephemerals,
     counts,

@@ -151,6 +151,8 @@ class EmbeddedTree:
 
     def _pop_watches(self, events: list[WatchEvent]) -> list[tuple[Watch, WatchEvent]]:
         fired: dict[tuple[WatchKey, str], tuple[Watch, WatchEvent]] = {}
+        if not self._data_watches and not self._child_watches:
+            return []
         for event in events:
             keys: dict[WatchKey, None] = {}
             if event.kind is not EventKind.CHILDREN:

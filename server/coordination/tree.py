@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from .acl import ADMIN, CREATE, DELETE, READ, WRITE, Acl
@@ -186,9 +187,9 @@ class NodeTree:
         """Whether the node outlives the process: all nodes do, except those of sessions that do not."""
         return not node.owner or node.owner == CONTAINER or node.owner in self.sessions
 
-    def owned_by(self, owner: int) -> list[str]:
-        """The ephemeral nodes of a session."""
-        return list(self._owned.get(owner, ()))
+    def owned_by(self, owner: int, most: int | None = None) -> list[str]:
+        """The ephemeral nodes of a session, or so many of them."""
+        return list(islice(self._owned.get(owner, ()), most))
 
     @property
     def ephemerals(self) -> Mapping[int, Collection[str]]:

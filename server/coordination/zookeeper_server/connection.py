@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..acl import AclId
 from ..tree import Applied
@@ -21,7 +22,16 @@ class Stage(Enum):
 
     NEW = "a ConnectRequest"
     OPEN = "requests"
+    ENDING = "nothing but the reply to the end of its session"
     CLOSED = "nothing"
+
+
+class Unfinished(NamedTuple):
+    """A request that is handled in several steps. Shape: `steps` takes the Call of each and returns the reply's body."""
+
+    xid: int
+    opcode: int
+    steps: Generator[None, Any, bytes]
 
 
 class Connection:
@@ -39,6 +49,7 @@ class Connection:
         "sent",
         "session_id",
         "stage",
+        "unfinished",
     )
 
     def __init__(self, address: str, port: int, now: Now) -> None:
@@ -53,26 +64,34 @@ class Connection:
         self.last_opcode = 0
         self.last_xid = 0
         self.last_zxid = 0
+        #: A request of which a part remains to be handled; no other is received before.
+        self.unfinished: Unfinished | None = None
 
 
 class Effects:
     """The actions that follow a call.
 
-    Shape: `frames` are (connection, message without its length), None to close the connection; they are sent in order,
-    and not before everything in `applied` is durable.
+    Shape: `frames` are (connection, one or more frames), None to close the connection; they are sent in order, and not
+    before everything in `applied` is durable. `sent` is the number of frames.
     """
 
-    __slots__ = ("applied", "frames")
+    __slots__ = ("applied", "frames", "sent")
 
     def __init__(self) -> None:
         self.applied: list[Applied] = []
         self.frames: list[tuple[Connection, bytes | None]] = []
+        self.sent = 0
 
     def send(self, connection: Connection, message: bytes) -> None:
         """Send a message."""
+        self.send_frames(connection, len(message).to_bytes(4, "big") + message, 1)
+
+    def send_frames(self, connection: Connection, frames: bytes, count: int) -> None:
+        """Send frames, of which there may be very many."""
         if connection.stage is not Stage.CLOSED:
-            connection.sent += 1
-            self.frames.append((connection, message))
+            connection.sent += count
+            self.sent += count
+            self.frames.append((connection, frames))
 
     def close(self, connection: Connection) -> None:
         """Close a connection after everything sent so far."""

@@ -10,7 +10,7 @@ time to live (UNIMPLEMENTED, the default), reconfiguration (refused, the default
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from ..store import StoreError, parent_of
 from ..tree import CONTAINER, Applied, NodeTree, Session, delete_ops
 from . import requests
 from .access import MAX_IDS, Refused, authenticate
-from .connection import Connection, Effects, Now, Stage
+from .connection import Connection, Effects, Now, Stage, Unfinished
 from .jute import JuteError, Reader, read_boolean
 from .records import (
     REQUESTS,
@@ -43,6 +43,8 @@ CONTAINER_CHECK_MS = 60_000
 MAX_SESSIONS = 10_000
 #: The number of sessions that a tick looks at; the next tick follows immediately.
 SESSIONS_IN_TICK = 500
+#: The number of ephemeral nodes of ended sessions that are deleted at once; the next tick follows immediately.
+DELETES_IN_TICK = 1000
 NO_PASSWORD = bytes(16)
 
 
@@ -75,6 +77,14 @@ class LiveSession:
         self.deadline_ms = now.monotonic_ms + self.timeout_ms
 
 
+class Ended(NamedTuple):
+    """A session that has ended and still has nodes. Shape: `xid` is that of the client's request, None for a timeout."""
+
+    session_id: int
+    connection: Connection | None
+    xid: int | None
+
+
 class Machine:
     """The server: one tree, its sessions and the connections of its clients."""
 
@@ -101,6 +111,7 @@ class Machine:
         self._looks = [(live.look_ms, session_id) for session_id, live in self.sessions.items()]
         heapify(self._looks)
         self._sessions_from: Counter[str] = Counter()
+        self._ended: deque[Ended] = deque()
         self.served = ServedTree(tree)
         self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
 
@@ -132,8 +143,8 @@ class Machine:
         """Handle a lost connection; its session may continue."""
         connection.stage = Stage.CLOSED
         self.connections.pop(connection, None)
-        self.served.data_watches.remove_watcher(connection)
-        self.served.child_watches.remove_watcher(connection)
+        connection.unfinished = None
+        self.served.leave(connection)
         session = self.sessions.get(connection.session_id)
         if session is not None and session.connection is connection:
             session.connection = None
@@ -149,6 +160,15 @@ class Machine:
                 self._request(connection, Reader(message), now, effects)
         except JuteError:  # in a header; there is no xid to answer
             effects.close(connection)
+        return effects
+
+    def go_on(self, connection: Connection, now: Now) -> Effects:
+        """Handle the next step of the connection's unfinished request."""
+        effects = Effects()
+        unfinished = connection.unfinished
+        if unfinished is not None and connection.stage is Stage.OPEN:
+            xid, opcode, steps = unfinished
+            self._handle(connection, xid, opcode, steps, now, effects)
         return effects
 
     def observe(self, applied: Applied) -> Effects:
@@ -217,16 +237,42 @@ class Machine:
         effects.send(connection, encode(response) + (b"\0" if read_only_flag else b""))
         effects.close(connection)
 
-    def _end_session(self, session_id: int, now: Now, effects: Effects) -> Connection | None:
-        """End a session; returns its connection, which is still open."""
+    def _end_session(
+        self, session_id: int, now: Now, effects: Effects, xid: int | None = None
+    ) -> int:
+        """End a session; return the number of deleted nodes. If there are more, the rest follows in the next ticks.
+
+        Its connection is closed at the end, after the reply to the client's request with this `xid`. A real server deletes them in one transaction. The session is stored until the last one is deleted, so that
+        those which remain after a crash end with it.
+        """
         live = self.sessions.pop(session_id)
         self._sessions_from[live.address] -= 1
         if self._sessions_from[live.address] <= 0:
             del self._sessions_from[live.address]
-        applied = self.tree.close_session(session_id, now.wall_ms)
+        if live.connection is not None:
+            live.connection.stage = Stage.ENDING
+            live.connection.unfinished = None
+        return self._go_on_ending(
+            Ended(session_id, live.connection, xid), DELETES_IN_TICK, now, effects
+        )
+
+    def _go_on_ending(self, ended: Ended, deletes: int, now: Now, effects: Effects) -> int:
+        """Delete so many nodes of an ended session; return their number. The rest follows in the next ticks."""
+        session_id, connection, xid = ended
+        paths = self.tree.owned_by(session_id, deletes)
+        last = len(paths) == len(self.tree.ephemerals.get(session_id, ()))
+        if last:
+            applied = self.tree.close_session(session_id, now.wall_ms)
+        else:
+            applied = self.tree.apply(delete_ops(paths), 0, now.wall_ms)
+            self._ended.append(ended)
         effects.applied.append(applied)
         self.served.fire(applied, effects)
-        return live.connection
+        if last and connection is not None:
+            if xid is not None:
+                effects.send(connection, encode(ReplyHeader(xid, self.tree.zxid, 0)))
+            effects.close(connection)
+        return len(paths)
 
     def end_owner(self, path: str, now: Now) -> Effects:
         """End the session that owns a node, unless its client is connected."""
@@ -239,16 +285,25 @@ class Machine:
 
     def next_tick_ms(self) -> int:
         """The earliest time at which `tick` has work; on the monotonic clock."""
+        if self._ended or self.served.untidy:
+            return 0
         return min(
             self._looks[0][0] if self._looks else self._containers_at_ms, self._containers_at_ms
         )
 
     def tick(self, now: Now) -> Effects:
-        """End the sessions of silent clients and, at intervals, delete empty containers."""
+        """End the sessions of silent clients and, at intervals, delete empty containers.
+
+        Also continue what very many nodes of a session, or watches of a connection, have left to do.
+        """
         effects = Effects()
         looks = self._looks
+        self.served.tidy()
+        deletes = DELETES_IN_TICK
+        if self._ended:
+            deletes -= self._go_on_ending(self._ended.popleft(), deletes, now, effects)
         for _ in range(SESSIONS_IN_TICK):
-            if not looks or looks[0][0] > now.monotonic_ms:
+            if not looks or looks[0][0] > now.monotonic_ms or deletes <= 0:
                 break
             look_ms, session_id = heappop(looks)
             session = self.sessions.get(session_id)
@@ -257,9 +312,7 @@ class Machine:
             if session.deadline_ms > now.monotonic_ms:  # its client was heard since
                 self._look_later(session_id, session)
                 continue
-            connection = self._end_session(session_id, now, effects)
-            if connection is not None:
-                effects.close(connection)
+            deletes -= self._end_session(session_id, now, effects)
         if now.monotonic_ms >= self._containers_at_ms:
             self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
             self._delete_containers(now, effects)
@@ -291,22 +344,45 @@ class Machine:
             effects.send(connection, encode(ReplyHeader(xid, 0, 0), TokenRecord(None)))
             return
         if opcode == OpCode.CLOSE_SESSION:
-            self._end_session(connection.session_id, now, effects)
-            effects.send(connection, encode(ReplyHeader(xid, self.tree.zxid, 0)))
-            effects.close(connection)
+            self._end_session(connection.session_id, now, effects, xid)
             return
-        handler = requests.HANDLERS.get(opcode)
-        if handler is None:
+        if opcode not in requests.HANDLERS:
             effects.send(connection, encode(ReplyHeader(xid, -1, Code.UNIMPLEMENTED)))
             effects.close(connection)
             return
+        self._handle(connection, xid, opcode, reader, now, effects)
+
+    def _handle(
+        self,
+        connection: Connection,
+        xid: int,
+        opcode: int,
+        work: Reader | requests.Steps,
+        now: Now,
+        effects: Effects,
+    ) -> None:
+        """Begin a request, or handle its next step, and answer it unless there are further steps."""
+        connection.unfinished = None
+        call = requests.Call(self.served, connection, opcode, now, effects)
         err, body = Code.OK, b""
         try:
-            record: Any = reader
-            if opcode in REQUESTS:
-                record = decode(REQUESTS[opcode], reader)
-            call = requests.Call(self.served, connection, opcode, now, effects)
-            body = handler(call, record)
+            if isinstance(work, Reader):
+                record: Any = work
+                if opcode in REQUESTS:
+                    record = decode(REQUESTS[opcode], work)
+                handled = requests.HANDLERS[opcode](call, record)
+                if isinstance(handled, bytes):
+                    body = handled
+                else:
+                    next(handled)
+                    connection.unfinished = Unfinished(xid, opcode, handled)
+                    return
+            else:
+                work.send(call)
+                connection.unfinished = Unfinished(xid, opcode, work)
+                return
+        except StopIteration as done:
+            body = done.value
         except JuteError:
             err = Code.MARSHALLING_ERROR
             self.tree.zxid += opcode in requests.WRITES

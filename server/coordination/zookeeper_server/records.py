@@ -7,7 +7,7 @@ and, if its `err` is 0, a record. Source: zookeeper.jute and ZooDefs of ZooKeepe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from .jute import (
     BOOLEAN,
     BUFFER,
     ID,
+    INT,
     INT32,
     INT64,
     STAT_RECORD,
@@ -32,9 +33,11 @@ from .jute import (
 
 R = TypeVar("R")
 
-#: A MultiHeader, and the fixed part of a notification: layouts below for code that handles very many of them.
+#: A MultiHeader, and the fixed part of a notification with its length: layouts below for code that handles very many
+#: of them.
 MULTI_HEADER = Struct(">i?i")
-NOTIFICATION = Struct(">iqiiii")
+NOTIFICATION = Struct(">iiqiiii")
+END_OF_MULTI = MULTI_HEADER.pack(-1, True, -1)
 
 NOTIFICATION_XID, PING_XID, AUTH_XID, SET_WATCHES_XID = -1, -2, -4, -8
 
@@ -376,8 +379,6 @@ REQUESTS: dict[int, type] = {
     OpCode.GET_ALL_CHILDREN_NUMBER: PathRequest,
     OpCode.GET_EPHEMERALS: PathRequest,
     OpCode.SET_ACL: SetAclRequest,
-    OpCode.SET_WATCHES: SetWatchesRequest,
-    OpCode.SET_WATCHES2: SetWatches2Request,
     OpCode.ADD_WATCH: WatchTypeRequest,
     OpCode.CHECK_WATCHES: WatchTypeRequest,
     OpCode.REMOVE_WATCHES: WatchTypeRequest,
@@ -421,8 +422,8 @@ MULTI_OPS = frozenset(
 MULTI_READ_OPS = frozenset({OpCode.GET_DATA, OpCode.GET_CHILDREN})
 
 
-#: The maximum number of ops in a multi, which nothing can interrupt. A real server takes what a message can hold; ops
-#: with the paths of real nodes are not more.
+#: The maximum number of ops in a multi, which are applied without interruption. A real server takes what a message can
+#: hold; ops with the paths of real nodes are not more.
 MAX_OPS = 8_000
 
 
@@ -448,23 +449,33 @@ def encode(*records: Any) -> bytes:
 
 
 def encode_notification(type_: EventType, path: str) -> bytes:
-    """A ReplyHeader and a WatcherEvent, which one change may cause in great number."""
+    """The frame of a ReplyHeader and a WatcherEvent, which one change may cause in great number."""
     raw = path.encode(errors="replace")
-    return NOTIFICATION.pack(NOTIFICATION_XID, -1, 0, type_, SYNC_CONNECTED, len(raw)) + raw
+    size = len(raw)
+    return (
+        NOTIFICATION.pack(
+            NOTIFICATION.size - 4 + size, NOTIFICATION_XID, -1, 0, type_, SYNC_CONNECTED, size
+        )
+        + raw
+    )
 
 
-def decode_multi(reader: Reader, allowed: frozenset[OpCode]) -> list[MultiOp]:
-    """The ops of a multi. Errors: JuteError, also for too many, and for an op that it may not contain."""
-    ops: list[MultiOp] = []
+def decode_multi(reader: Reader, allowed: frozenset[OpCode]) -> Iterator[MultiOp]:
+    """The ops of a multi, each read when it is taken.
+
+    Errors: JuteError, also for too many, and for an op that it may not contain.
+    """
+    count = 0
     while True:
         opcode, done, _ = MULTI_HEADER.unpack(reader.take(MULTI_HEADER.size))
         if done:
-            return ops
+            return
         if opcode not in allowed:
             raise JuteError(f"a multi with an op of type {opcode}")
-        if len(ops) == MAX_OPS:
+        if count == MAX_OPS:
             raise JuteError(f"a multi with more than {MAX_OPS} ops")
-        ops.append(MultiOp(opcode, decode(REQUESTS[opcode], reader)))
+        count += 1
+        yield MultiOp(opcode, decode(REQUESTS[opcode], reader))
 
 
 def encode_multi(results: Iterable[MultiOp], max_bytes: int | None = None) -> bytes:
@@ -480,4 +491,18 @@ def encode_multi(results: Iterable[MultiOp], max_bytes: int | None = None) -> by
             out += record if isinstance(record, bytes) else encode(record)
         if max_bytes is not None and len(out) > max_bytes:
             raise JuteError(f"a reply of more than {max_bytes} bytes")
-    return bytes(out + MULTI_HEADER.pack(-1, True, -1))
+    return bytes(out) + END_OF_MULTI
+
+
+def encode_failed_multi(succeeded: int, code: Code, rest: int) -> bytes:
+    """The results of a multi of which an op failed: none was executed, and that one has the error's code."""
+
+    def error(code: Code) -> bytes:
+        return MULTI_HEADER.pack(OpCode.ERROR, False, code) + INT.pack(code)
+
+    return (
+        error(Code.OK) * succeeded
+        + error(code)
+        + error(Code.RUNTIME_INCONSISTENCY) * rest
+        + END_OF_MULTI
+    )

@@ -1,13 +1,14 @@
 """The effect of each request on the tree; pure.
 
-A handler takes the call and the request's record (for a multi, the reader positioned after the header) and returns the
-body of the reply. Errors: StoreError, which becomes the `err` of the reply (`code_of`); JuteError for an unreadable
-record.
+A handler takes the call and the request's record (or the reader positioned after the header, for requests of many parts)
+and returns the body of the reply. That of a request of many parts is a generator: it yields after each step, in which it
+is sent a new call, and returns the body at the end. Other clients' requests are handled between the steps.
+Errors: StoreError, which becomes the `err` of the reply (`code_of`); JuteError for an unreadable record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..acl import ADMIN, ANYONE, CREATE, OPEN, READ, AclEntry, AclId
@@ -19,11 +20,13 @@ from ..store import (
     NodeExists,
     NoNode,
     NotEmpty,
+    OpResult,
     SetData,
     Stat,
     StoreError,
 )
 from ..tree import CONTAINER, Applied, CreateNode, Node, SetAcl, TreeOp
+from . import served_tree
 from .access import (
     SPECIAL_PATHS,
     Refused,
@@ -33,12 +36,13 @@ from .access import (
     user_name,
     validate_path,
 )
-from .jute import JuteError, Reader
+from .jute import INT32, INT64, STAT_RECORD, STRING, STRINGS, JuteError, Reader
 from .records import (
+    END_OF_MULTI,
+    MULTI_HEADER,
     MULTI_OPS,
     MULTI_READ_OPS,
     Code,
-    Create2Reply,
     CreateRequest,
     CreateTtlRequest,
     EventType,
@@ -52,8 +56,6 @@ from .records import (
     PathRequest,
     SetAclRequest,
     SetDataRequest,
-    SetWatches2Request,
-    SetWatchesRequest,
     StatReply,
     VersionRequest,
     WatchingRequest,
@@ -61,10 +63,11 @@ from .records import (
     WhoAmIReply,
     decode_multi,
     encode,
+    encode_failed_multi,
     encode_multi,
     encode_notification,
 )
-from .watches import WatchMode, cost_of
+from .watches import WATCH_BYTES, WatchMode, cost_of
 
 if TYPE_CHECKING:
     from .connection import Connection, Effects, Now
@@ -89,6 +92,12 @@ CREATE_WITH_TTL = frozenset({5, 6})
 #: The longest reply to a multiRead, which may name the same large node again and again: what Apache Kafka's clients
 #: accept (their jute.maxbuffer). A longer one fails as it would in ZooKeeper's client.
 MAX_MULTI_READ_BYTES = 4 << 20
+#: The size of a step of a request: ops of a multi and bytes of its message, or paths of watches.
+OPS_IN_STEP = 1000
+BYTES_IN_STEP = 100_000
+WATCHES_IN_STEP = 2000
+#: The watches of a SetWatches, by the event that they may have missed.
+SET_DATA, SET_EXIST, SET_CHILD = "data", "exist", "child"
 #: WatcherType of RemoveWatches.
 CHILDREN, DATA, ANY = 1, 2, 3
 
@@ -101,6 +110,10 @@ class Call(NamedTuple):
     opcode: int
     now: Now
     effects: Effects
+
+
+#: The steps of a request of many parts; each is sent a new call.
+Steps = Generator[None, Call, bytes]
 
 
 def code_of(error: StoreError) -> Code:
@@ -184,43 +197,69 @@ def do_write(call: Call, record: Any) -> bytes:
         yield tree_op(call, call.opcode, record)
 
     applied = write(call, ops())
-    reply = result_record(call.opcode, applied, 0)
-    return encode(reply) if reply is not None else b""
+    out = bytearray()
+    write_result(out, call.opcode, applied.results[0], applied.stats[0])
+    return bytes(out)
 
 
-def result_record(opcode: int, applied: Applied, index: int) -> Any:
-    """The record that reports the result of one op; None if there is none."""
-    result, stat = applied.results[index], applied.stats[index]
-    if opcode == OpCode.CREATE:
-        assert isinstance(result, str)
-        return PathReply(result)
-    if opcode in (OpCode.CREATE2, OpCode.CREATE_CONTAINER):
-        assert isinstance(result, str) and stat is not None
-        return Create2Reply(result, stat)
-    return None if stat is None else StatReply(stat)
+def write_result(out: bytearray, opcode: int, result: OpResult, stat: Stat | None) -> None:
+    """The record that reports the result of one op, if there is one."""
+    if isinstance(result, str):
+        STRING.write(out, result)
+        if opcode == OpCode.CREATE:
+            return
+    if stat is not None:
+        STAT_RECORD.write(out, stat)
 
 
-def multi(call: Call, reader: Reader) -> bytes:
-    """Apply all ops, or none. In that case each result is an error, and the first failed op has its own."""
-    ops = decode_multi(reader, MULTI_OPS)
-    begun = 0
+def multi_ops(reader: Reader, allowed: frozenset[OpCode]) -> Iterator[list[MultiOp]]:
+    """The ops of a multi, as many at a time as are handled in one step. Errors: JuteError."""
+    ops: list[MultiOp] = []
+    end = reader.position + BYTES_IN_STEP
+    for op in decode_multi(reader, allowed):
+        ops.append(op)
+        if len(ops) == OPS_IN_STEP or reader.position >= end:
+            yield ops
+            ops, end = [], reader.position + BYTES_IN_STEP
+    yield ops
 
-    def tree_ops() -> Iterator[TreeOp]:
-        nonlocal begun
-        for begun, (opcode, record) in enumerate(ops):  # noqa: B007 - says which op failed
-            yield tree_op(call, opcode, record)
 
+def multi(call: Call, reader: Reader) -> Steps:
+    """Apply all ops, or none. In that case each result is an error, and the first failed op has its own.
+
+    The ops are read in steps and then applied in one, so that no other request sees a part of their effects.
+    """
+    opcodes: list[int] = []
+    ops: list[TreeOp] = []
+    invalid: StoreError | None = None  # of the op after the last in `ops`
+    for some in multi_ops(reader, MULTI_OPS):
+        if opcodes:
+            call = yield
+        opcodes += [op.opcode for op in some]
+        try:
+            for opcode, record in some if invalid is None else ():
+                ops.append(tree_op(call, opcode, record))
+        except StoreError as error:
+            invalid = error
+
+    def valid_ops() -> Iterator[TreeOp]:
+        yield from ops
+        if invalid is not None:
+            raise invalid
+
+    if len(ops) >= OPS_IN_STEP:
+        call = yield
     try:
-        applied = write(call, tree_ops())
+        applied = write(call, valid_ops())
     except StoreError as error:
-        codes = [Code.OK] * begun + [code_of(error)]
-        codes += [Code.RUNTIME_INCONSISTENCY] * (len(ops) - len(codes))
-        return encode_multi([MultiOp(OpCode.ERROR, IntReply(code)) for code in codes])
-    results = []
-    for index, (opcode, _) in enumerate(ops):
+        begun = len(ops) if error is invalid else error.index
+        return encode_failed_multi(begun, code_of(error), len(opcodes) - begun - 1)
+    out = bytearray()
+    for opcode, result, stat in zip(opcodes, applied.results, applied.stats, strict=True):
         shown = OpCode.CREATE2 if opcode == OpCode.CREATE_CONTAINER else opcode
-        results.append(MultiOp(shown, result_record(opcode, applied, index)))
-    return encode_multi(results)
+        out += MULTI_HEADER.pack(shown, False, 0)
+        write_result(out, opcode, result, stat)
+    return bytes(out) + END_OF_MULTI
 
 
 def check(call: Call, record: VersionRequest) -> bytes:
@@ -316,14 +355,19 @@ def get_ephemerals(call: Call, record: PathRequest) -> bytes:
     return encode(NamesReply(tuple(sorted(shown))))
 
 
-def multi_read(call: Call, reader: Reader) -> bytes:
-    """Several reads, each with its own result or error; they leave no watches.
+def multi_read(call: Call, reader: Reader) -> Steps:
+    """Several reads of the same state, each with its own result or error; they leave no watches.
 
     Errors: JuteError for a reply of more than MAX_MULTI_READ_BYTES.
     """
+    ops: list[MultiOp] = []
+    for some in multi_ops(reader, MULTI_READ_OPS):
+        if ops:
+            call = yield
+        ops += some
 
     def results() -> Iterator[MultiOp]:
-        for opcode, asked in decode_multi(reader, MULTI_READ_OPS):
+        for opcode, asked in ops:
             record = WatchingRequest(asked.path, False)
             try:
                 if opcode == OpCode.GET_DATA:
@@ -355,52 +399,68 @@ def who_am_i(call: Call, _: object) -> bytes:
 # Watches
 
 
-def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> bytes:
+def set_watches(call: Call, reader: Reader) -> Steps:
     """Leave watches after a reconnect; changes in the meantime are reported immediately.
 
+    A watch is left in one step with the comparison of its node, so that it misses no change between the steps.
     Errors: Refused (THROTTLED_OP) if there is no room for all of them; none is left then.
     """
-    served, connection = call.served, call.connection
-    nodes, since = served.tree.nodes, record.relative_zxid
-
-    def tell(type_: EventType, path: str) -> None:
-        call.effects.send(connection, encode_notification(type_, path))
-
-    vectors = record[1:]
-    if any(paths is None or None in paths for paths in vectors):  # type: ignore[redundant-expr]
-        raise JuteError("a null vector or path")
-    once = sum(cost_of(path) for paths in vectors[:3] for path in paths)
-    for_good = sum(cost_of(path) for paths in vectors[3:] for path in paths)
-    served.expect_room(connection, once + 2 * for_good)
-    for path in record.data:
-        node = nodes.get(path)
-        if node is None:
-            tell(EventType.DELETED, path)
-        elif node.mzxid > since:
-            tell(EventType.DATA_CHANGED, path)
-        else:
-            served.data_watches.add(path, connection)
-    for path in record.exist:
-        if path in nodes:
-            tell(EventType.CREATED, path)
-        else:
-            served.data_watches.add(path, connection)
-    for path in record.child:
-        node = nodes.get(path)
-        if node is None:
-            tell(EventType.DELETED, path)
-        elif node.pzxid > since:
-            tell(EventType.CHILDREN_CHANGED, path)
-        else:
-            served.child_watches.add(path, connection)
-    if isinstance(record, SetWatches2Request):
-        for paths, mode in (
-            (record.persistent, WatchMode.PERSISTENT),
-            (record.persistent_recursive, WatchMode.PERSISTENT_RECURSIVE),
-        ):
-            for path in paths:
-                served.watch_for_good(path, connection, mode)
+    since = INT64.read(reader)
+    kinds = (SET_DATA, SET_EXIST, SET_CHILD, WatchMode.PERSISTENT, WatchMode.PERSISTENT_RECURSIVE)
+    wanted: list[tuple[Any, str]] = []
+    room = 0
+    for number, kind in enumerate(kinds if call.opcode == OpCode.SET_WATCHES2 else kinds[:3]):
+        paths = read_watched(reader, served_tree.CONNECTION_WATCH_BYTES // WATCH_BYTES)
+        wanted += [(kind, path) for path in paths]
+        room += sum(map(cost_of, paths)) * (1 if number < 3 else 2)
+        if len(paths) > WATCHES_IN_STEP:
+            call = yield
+    call.served.expect_room(call.connection, room)
+    for first in range(0, len(wanted), WATCHES_IN_STEP):
+        if first:
+            call = yield
+        missed: list[bytes] = []
+        for kind, path in wanted[first : first + WATCHES_IN_STEP]:
+            event = set_watch(call, kind, path, since)
+            if event is not None:
+                missed.append(encode_notification(event, path))
+        if missed:
+            call.effects.send_frames(call.connection, b"".join(missed), len(missed))
     return b""
+
+
+def read_watched(reader: Reader, most: int) -> tuple[str, ...]:
+    """A vector of paths. Errors: Refused (THROTTLED_OP) for more paths than may be watched; JuteError."""
+    start = reader.position
+    if INT32.read(reader) > most:
+        raise Refused(Code.THROTTLED_OP)
+    reader.position = start
+    paths: tuple[str, ...] | None = STRINGS.read(reader)
+    if paths is None or None in paths:
+        raise JuteError("a null vector or path")
+    return paths
+
+
+def set_watch(call: Call, kind: Any, path: str, since: int) -> EventType | None:
+    """Leave a watch again, or return the event that it has missed."""
+    served = call.served
+    if isinstance(kind, WatchMode):
+        for table in (served.data_watches, served.child_watches):
+            table.add(path, call.connection, kind)
+        return None
+    node = served.tree.nodes.get(path)
+    if kind is SET_EXIST:
+        if node is not None:
+            return EventType.CREATED
+    elif node is None:
+        return EventType.DELETED
+    elif kind is SET_DATA and node.mzxid > since:
+        return EventType.DATA_CHANGED
+    elif kind is SET_CHILD and node.pzxid > since:
+        return EventType.CHILDREN_CHANGED
+    table = served.child_watches if kind is SET_CHILD else served.data_watches
+    table.add(path, call.connection)
+    return None
 
 
 def add_watch(call: Call, record: WatchTypeRequest) -> bytes:
@@ -439,7 +499,7 @@ def remove_watches(call: Call, record: WatchTypeRequest) -> bytes:
     return b""
 
 
-Handler = Callable[[Call, Any], bytes]
+Handler = Callable[[Call, Any], "bytes | Steps"]
 #: Requests that use up a transaction number, successful or not.
 WRITES = MULTI_OPS | {OpCode.SET_ACL, OpCode.MULTI, OpCode.RECONFIG}
 #: Requests whose clients do not expect them to fail.

@@ -1,7 +1,7 @@
 """Which client's request is handled next: short ones first, and one long one at a time with a rest after it.
 
-Requests are not divided, since each sees the tree as no other request changes it meanwhile. The longest take some 100 ms
-(a transaction with thousands of ops). So clients whose requests took long queue apart from the others: each turn of the loop
+A request is handled in one turn, or in a turn for each of its steps. A transaction with thousands of ops takes some 10 ms,
+since no other request may see a part of its changes. So clients whose requests took long queue apart from the others: each turn of the loop
 handles short requests for a while, and at most one that may be long. After it, the long ones rest for as long as it took,
 so that several clients with nothing but long requests leave half of the time to the others.
 """
@@ -20,7 +20,7 @@ LONG_US = 2_000
 
 
 class Client(Protocol):
-    """A client with requests. Shape: `cost_us` belongs to the rotation; 0 at first."""
+    """A client with requests. Shape: `cost_us` belongs to the rotation; 0 at first. A step counts as a request here."""
 
     cost_us: float
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ..acl import READ
+from collections import defaultdict
+
+from ..acl import READ, Acl
 from ..store import EventKind, NoNode
 from ..tree import Applied, Node, NodeTree
 from .access import Refused, check_acl
 from .connection import Connection, Effects
 from .jute import STRINGS
 from .records import Code, EventType, encode_notification
-from .watches import WatchMode, WatchTable, cost_of
+from .watches import WatchMode, WatchTable, cost_of, joined
 
 #: The memory that the watches of a connection may take, and those of all connections. Beyond the latter, a connection
 #: may still have the least, so that one with many watches does not take them from the others. A real server has no
@@ -21,6 +23,8 @@ LEAST_WATCH_BYTES = 1 << 20
 KEPT_NAMES_BYTES = 16 << 20
 #: Shorter lists are encoded each time.
 KEPT_NAMES = 1000
+#: The number of watches that are removed in one step; the next step follows in the next tick.
+TIDY_STEPS = 3000
 
 EVENT_TYPES = {
     EventKind.CREATED: EventType.CREATED,
@@ -28,6 +32,56 @@ EVENT_TYPES = {
     EventKind.CHANGED: EventType.DATA_CHANGED,
     EventKind.CHILDREN: EventType.CHILDREN_CHANGED,
 }
+CHILDREN_CHANGED, DELETED = EventType.CHILDREN_CHANGED, EventType.DELETED
+
+
+class Readers:
+    """Which connections may read nodes, for one transaction."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, Connection], bool] = {}
+
+    def may_read(self, acl: Acl, connection: Connection) -> bool:
+        """Whether a list permits it. Shape: all lists exist until the transaction is over."""
+        key = (id(acl), connection)
+        known = self._known.get(key)
+        if known is None:
+            try:
+                check_acl(acl, READ, connection.ids)
+                known = True
+            except Refused:
+                known = False
+            self._known[key] = known
+        return known
+
+
+class Notices:
+    """Notifications in order; those for the same connections are put together."""
+
+    def __init__(self) -> None:
+        self._told: tuple[Connection, ...] = ()
+        self._frames: list[bytes] = []
+        self._all: defaultdict[Connection, list[tuple[bytes, int]]] = defaultdict(list)
+
+    def add(self, told: tuple[Connection, ...], frame: bytes) -> None:
+        """Add one for these connections."""
+        if told is not self._told and told != self._told:
+            self._flush()
+            self._told = told
+        self._frames.append(frame)
+
+    def _flush(self) -> None:
+        frames = (b"".join(self._frames), len(self._frames))
+        self._frames.clear()
+        for connection in self._told:
+            self._all[connection].append(frames)
+
+    def send(self, effects: Effects) -> None:
+        """Send all."""
+        self._flush()
+        for connection, parts in self._all.items():
+            frames = b"".join([part for part, _ in parts])
+            effects.send_frames(connection, frames, sum(count for _, count in parts))
 
 
 class ServedTree:
@@ -95,22 +149,41 @@ class ServedTree:
 
     def fire(self, applied: Applied, effects: Effects) -> None:
         """Notify the watchers of changes."""
-        for event, acl in zip(applied.events, applied.event_acls, strict=True):
-            type_ = EVENT_TYPES[event.kind]
-            told: list[Connection] = []
-            if type_ is not EventType.CHILDREN_CHANGED:
-                told = self.data_watches.trigger(event.path, type_)
-            if type_ in (EventType.CHILDREN_CHANGED, EventType.DELETED):
-                told += self.child_watches.trigger(event.path, type_)
-            if not told:
-                continue
-            message = encode_notification(type_, event.path)
-            for connection in dict.fromkeys(told):
-                try:
-                    check_acl(acl, READ, connection.ids)
-                except Refused:
-                    continue  # no notification without permission to read the node
-                effects.send(connection, message)
+        data, children = self.data_watches, self.child_watches
+        if not data.by_path and not children.by_path:
+            return
+        readers = Readers()
+        notices = Notices()
+        for (kind, path), acl in zip(applied.events, applied.event_acls, strict=True):
+            type_ = EVENT_TYPES[kind]
+            if type_ is CHILDREN_CHANGED:
+                told = children.trigger(path, type_)
+            else:
+                told = data.trigger(path, type_)
+                if type_ is DELETED:
+                    told = joined(told, children.trigger(path, type_))
+            if told and acl is not None:
+                # no notification without permission to read the node
+                told = tuple([each for each in told if readers.may_read(acl, each)])
+            if told:
+                notices.add(told, encode_notification(type_, path))
+        notices.send(effects)
+        self.tidy()
+
+    @property
+    def untidy(self) -> bool:
+        """Whether there is something to tidy."""
+        return self.data_watches.untidy or self.child_watches.untidy
+
+    def tidy(self) -> None:
+        """Remove a part of what removed watches have left behind."""
+        self.child_watches.tidy(self.data_watches.tidy(TIDY_STEPS))
+
+    def leave(self, connection: Connection) -> None:
+        """Remove the watches of a connection that is closed."""
+        for table in (self.data_watches, self.child_watches):
+            table.remove_watcher(connection)
+        self.tidy()
 
     def readable(self, connection: Connection, path: str | None, permission: int = READ) -> Node:
         """The node of a read request. Errors: NoNode, Refused."""

@@ -122,6 +122,7 @@ class ZooKeeperServer:
         self._held: deque[Held] = deque()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._tick_at_ms = 0
         self._tick_put_off = False
         self._data: Path | None = None
         #: Resolved with the reason when the server cannot continue.
@@ -205,14 +206,18 @@ class ZooKeeperServer:
         if not self._connections_from[protocol.client_host]:
             del self._connections_from[protocol.client_host]
         self.machine.disconnected(connection)
+        self._tick_earlier()
 
-    def message(self, connection: Connection, message: bytes) -> None:
-        """Handle a message."""
-        self.received += 1
+    def message(self, connection: Connection, message: bytes | None) -> None:
+        """Handle a message, or the next step of the last one if it is unfinished."""
         try:
-            effects = self.machine.received(connection, message, self.now())
+            if message is None:
+                effects = self.machine.go_on(connection, self.now())
+            else:
+                self.received += 1
+                effects = self.machine.received(connection, message, self.now())
         except Exception:  # a bug in kwire must not end the other sessions
-            logger.exception("request %s failed", message[:1000].hex())
+            logger.exception("request %s failed", (message or b"")[:1000].hex())
             self.protocols[connection].transport.abort()
             return
         self._carry_out(effects)
@@ -265,8 +270,8 @@ class ZooKeeperServer:
                 self.latency.add(0, 1)
             else:
                 self._hold(group, effects.frames)
-        if self._timer is not None and any(applied.sessions for applied in effects.applied):
-            self._plan_tick()
+        self.sent += effects.sent
+        self._tick_earlier()
 
     def _hold(self, group: Group, frames: list[tuple[Connection, bytes | None]]) -> None:
         if not self._held or self._held[-1].group is not group:
@@ -301,10 +306,7 @@ class ZooKeeperServer:
             if message is None:
                 closing.append(connection)
                 continue
-            self.sent += 1
-            parts = out.setdefault(connection, [])
-            parts.append(len(message).to_bytes(4, "big"))
-            parts.append(message)
+            out.setdefault(connection, []).append(message)
         for connection, parts in out.items():
             protocol = self.protocols.get(connection)
             if protocol is not None:
@@ -335,11 +337,17 @@ class ZooKeeperServer:
 
     # Time
 
+    def _tick_earlier(self) -> None:
+        """Plan the next tick again if it is due earlier by now."""
+        if self._timer is not None and self.machine.next_tick_ms() < self._tick_at_ms:
+            self._plan_tick()
+
     def _plan_tick(self, at_ms: int | None = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         now_ms = self.clock.monotonic_ms()
         at_ms = max(self.machine.next_tick_ms() if at_ms is None else at_ms, now_ms)
+        self._tick_at_ms = at_ms
         wait_ms = max(at_ms - now_ms, 1)
         self._timer = self._loop.call_later(wait_ms / 1000, self._tick, at_ms)
 
@@ -405,6 +413,11 @@ class ClientProtocol(asyncio.Protocol):
         return self.transport.get_write_buffer_size()
 
     @property
+    def _unfinished(self) -> bool:
+        """Whether a request was handled only in part."""
+        return self._connection is not None and self._connection.unfinished is not None
+
+    @property
     def _blocked(self) -> bool:
         return self._writing_paused or self.held_bytes > MAX_HELD_BYTES
 
@@ -427,7 +440,7 @@ class ClientProtocol(asyncio.Protocol):
             return
         if self._queued or self._blocked:
             self.transport.pause_reading()
-        elif self._has_frame():
+        elif self._unfinished or self._has_frame():
             self._queued = True
             self._server.rotation.add(self)
             self.transport.pause_reading()
@@ -445,7 +458,11 @@ class ClientProtocol(asyncio.Protocol):
         return False
 
     def _may_handle(self) -> bool:
-        return not self.transport.is_closing() and not self._blocked and self._has_frame()
+        return (
+            not self.transport.is_closing()
+            and not self._blocked
+            and (self._unfinished or self._has_frame())
+        )
 
     def _has_frame(self) -> bool:
         """Whether something can be handled: a word, a whole frame, or a wrong size."""
@@ -461,6 +478,9 @@ class ClientProtocol(asyncio.Protocol):
 
     def _handle(self) -> None:
         assert self._connection is not None
+        if self._unfinished:
+            self._server.message(self._connection, None)
+            return
         buffer = self._buffer
         if not self._begun:
             self._begun = True

@@ -46,7 +46,7 @@ from tests.support.clock import ManualClock
 
 from .raw_client import Closed, RawClient, multi_body
 from .serving import ServerThread
-from .test_machine import Desk, errors, sent
+from .test_machine import Desk, errors, finish, sent
 
 BIG = b"x" * 1_000_000
 
@@ -301,7 +301,8 @@ def test_multi_read_of_a_large_node_is_refused_before_its_reply_is_made() -> Non
 
 def ask(desk: Desk, client: Any, opcode: int, body: bytes) -> Any:
     """Send a request with a body."""
-    return desk.machine.received(client, encode(RequestHeader(1, opcode)) + body, desk.now)
+    message = encode(RequestHeader(1, opcode)) + body
+    return finish(desk, client, desk.machine.received(client, message, desk.now))
 
 
 @pytest.mark.parametrize("opcode", [OpCode.MULTI, OpCode.MULTI_READ])
@@ -335,6 +336,7 @@ def test_recursive_watches_look_only_at_ancestors_of_their_lengths() -> None:
     assert table.has("/a/b/c", "root")
     assert set(table.held_bytes) == {"root"}
     table.remove_watcher("root")
+    table.tidy(1)
     assert table.total_bytes == 0
 
 

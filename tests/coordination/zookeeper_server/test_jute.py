@@ -115,7 +115,7 @@ def test_multi_ends_with_a_header_that_says_so() -> None:
 def test_multi_with_a_read_is_refused() -> None:
     data = encode_multi([MultiOp(OpCode.GET_DATA, VersionRequest("/a", 0))])
     with pytest.raises(JuteError, match="type 4"):
-        decode_multi(Reader(data), MULTI_OPS)
+        list(decode_multi(Reader(data), MULTI_OPS))
 
 
 def test_vector_that_announces_more_than_there_is_takes_no_memory() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from server.coordination.acl import OPEN
 from server.coordination.tree import NodeTree
 from server.coordination.zookeeper_server.connection import Connection, Effects, Now, Stage
-from server.coordination.zookeeper_server.jute import Reader
+from server.coordination.zookeeper_server.jute import BUFFER, Reader
 from server.coordination.zookeeper_server.machine import CONTAINER_CHECK_MS, Limits, Machine
 from server.coordination.zookeeper_server.records import (
     ConnectRequest,
@@ -75,7 +75,7 @@ class Desk:
         """Send a request."""
         body = b"" if record is None else encode(record)
         message = encode(RequestHeader(next(self.xids), opcode)) + body
-        return self.machine.received(connection, message, self.now)
+        return finish(self, connection, self.machine.received(connection, message, self.now))
 
     def create(self, connection: Connection, path: str, flags: int = 0) -> None:
         """Create a node."""
@@ -83,9 +83,29 @@ class Desk:
         assert errors(effects, connection) == [0]
 
 
+def finish(desk: Desk, connection: Connection, effects: Effects) -> Effects:
+    """Handle the remaining steps of a request."""
+    while connection.unfinished is not None:
+        more = desk.machine.go_on(connection, desk.now)
+        effects.applied += more.applied
+        effects.frames += more.frames
+        effects.sent += more.sent
+    return effects
+
+
 def sent(effects: Effects, connection: Connection) -> list[bytes | None]:
     """The frames sent to one connection."""
-    return [message for to, message in effects.frames if to is connection]
+    found: list[bytes | None] = []
+    for to, frames in effects.frames:
+        if to is not connection:
+            continue
+        if frames is None:
+            found.append(None)
+            continue
+        reader = Reader(frames)
+        while not reader.at_end():
+            found.append(BUFFER.read(reader))
+    return found
 
 
 def errors(effects: Effects, connection: Connection) -> list[int]:
@@ -95,7 +115,7 @@ def errors(effects: Effects, connection: Connection) -> list[int]:
 
 def granted(effects: Effects) -> ConnectResponse:
     """The answer to a connect request."""
-    message = effects.frames[0][1]
+    (message, *_) = sent(effects, effects.frames[0][0])
     assert message is not None
     return decode(ConnectResponse, Reader(message))
 
