@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
     import ssl
 
 TIMEOUT_S = 10.0
+#: The end of a response that comes in small pieces, for ever; the `request.timeout.ms` of Apache Kafka's clients.
+WHOLE_S = 30.0
 CLIENT_ID = "kwire-cli"
 
 
 class CommandError(Exception):
     """An error message for the user; the command ends with exit code 1."""
+
+
+class NoWholeAnswer(TimeoutError):
+    """A response has begun and does not end."""
 
 
 class ContactError(Exception):
@@ -87,14 +94,18 @@ class Wire:
         self.sock.sendall(b"".join(self._client.take_output()))
 
     def receive(self) -> Any:
-        """The response to the oldest unanswered request. Errors: OSError, WireError."""
+        """The response to the oldest unanswered request. Errors: OSError, also for one that never ends; WireError."""
         client = self._client
+        whole_s = max(WHOLE_S, self.sock.gettimeout() or 0)
+        until = time.monotonic() + whole_s
         while (response := client.next_response()) is None:
             with client.get_buffer() as buffer:
                 count = self.sock.recv_into(buffer)
             if not count:
                 raise ConnectionResetError
             client.received(count)
+            if time.monotonic() > until:
+                raise NoWholeAnswer(f"no whole answer within {whole_s:.0f} seconds")
         return response.message()
 
     def can(self, request: object, version: int) -> bool:
@@ -151,8 +162,12 @@ def reason(error: Exception) -> str:
         return str(error.reason).replace("_", " ").lower()  # type: ignore[attr-defined]
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "closed by the broker"
+    if isinstance(error, NoWholeAnswer):
+        return str(error)
     if isinstance(error, TimeoutError):
         return f"no answer for {TIMEOUT_S:.0f} seconds"
+    if isinstance(error, UnicodeError):  # of the codec for names of hosts
+        return "not the name of a host"
     return getattr(error, "strerror", None) or str(error)
 
 

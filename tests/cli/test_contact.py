@@ -20,7 +20,8 @@ from kwire.messages.metadata import MetadataResponse
 from kwire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kwire.messages.sasl_handshake import SaslHandshakeResponse
 from kwire.testing.certificates import Authority
-from server.cli.contact import ContactError, make_contact
+from server.cli import contact
+from server.cli.contact import ContactError, Wire, make_contact, reason
 
 LOGIN = {
     "security_protocol": "SASL_PLAINTEXT",
@@ -182,3 +183,30 @@ def test_port_of_another_protocol_is_named(answered: bytes, said: str) -> None:
     with broker(serve) as sock, pytest.raises(ContactError) as found:
         make_contact(sock, "localhost", {})
     assert str(found.value) == said
+
+
+class DrippingSocket:
+    """A broker that sends one byte of a response every nine seconds, of a clock that nobody waits for."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._bytes = iter(b"\0\1\0\0" + bytes(1000))
+
+    def sendall(self, data: bytes) -> None: ...
+
+    def gettimeout(self) -> float:
+        return 10.0
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self.now_s += 9
+        buffer[0] = next(self._bytes)
+        return 1
+
+
+def test_response_that_comes_in_small_pieces_for_ever_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    sock = DrippingSocket()
+    monkeypatch.setattr(contact.time, "monotonic", lambda: sock.now_s)
+    with pytest.raises(OSError, match="no whole answer within 30 seconds") as ended:
+        Wire(sock).learn_versions()  # type: ignore[arg-type]
+    assert sock.now_s < 45
+    assert reason(ended.value) == "no whole answer within 30 seconds"
