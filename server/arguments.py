@@ -69,6 +69,18 @@ def fault_of(word: str, most: int | None = MAX_STRING_BYTES) -> str | None:
     return None
 
 
+def fault_of_host(host: str) -> str | None:
+    """Why no address can be looked up for a host; None if one can. For a name outside ASCII, it loads Unicode's tables."""
+    labels = host.removesuffix(".").split(".")
+    if host.isascii() and all(0 < len(label) < 64 for label in labels):
+        return None
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return f"{shown(host)} is not the name of a host"
+    return None
+
+
 def shown(word: str) -> str:
     """A word, or its beginning, as it is shown in an error message."""
     return repr(word) if len(word) <= SHOWN else f"{word[:SHOWN]!r}..."

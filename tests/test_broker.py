@@ -270,6 +270,20 @@ def test_chroot_that_is_no_path_is_refused_by_its_key(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_name_that_no_host_can_have_in_the_ensemble_is_refused_by_its_key(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = new_broker(tmp_path, zookeeper_connect="localhost:1,zk2..example.com:1")
+        try:
+            with pytest.raises(
+                ConfigError, match=r"'zk2\.\.example\.com' is not the name of a host"
+            ):
+                await broker.start()
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
 # Addresses
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..arguments import fault_of_host
 from ..integers import parse_integer
 from ..metadata.endpoint import SECURITY_PROTOCOLS, Endpoint
 from .definitions import ConfigError, UnmetRequirement
@@ -42,7 +43,10 @@ def parse_endpoints(key: str, text: str, protocols: dict[str, str]) -> tuple[End
                 key,
                 text,
             )
-        endpoints.append(Endpoint(name, match[2] or match[3] or "", port, protocols[name]))
+        host = match[2] or match[3] or ""
+        if host and (refused := fault_of_host(host)):
+            raise _refusal(key, text, refused, "NAME://host:port,...")
+        endpoints.append(Endpoint(name, host, port, protocols[name]))
     names = [endpoint.listener for endpoint in endpoints]
     if len(set(names)) < len(names):
         raise UnmetRequirement(
@@ -56,7 +60,10 @@ def parse_host_port(text: str, what: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([0-9a-zA-Z:%.]+)\]|([^:\[\]/\s]*)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > 65535:
         raise _refusal(what, text, "not an address", "HOST:PORT, with an IPv6 host in brackets")
-    return match[1] or match[2] or "", int(match[3])
+    host = match[1] or match[2] or ""
+    if host and (refused := fault_of_host(host)):
+        raise _refusal(what, text, refused, "HOST:PORT, with an IPv6 host in brackets")
+    return host, int(match[3])
 
 
 def _refusal(key: str, value: str, reason: str, allowed: str) -> ConfigError:

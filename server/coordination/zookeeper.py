@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ..arguments import fault_of_host
 from . import store
 from .store import (
     ANY_VERSION,
@@ -152,9 +153,13 @@ class ZooKeeperStore:
         Errors: StoreClosed if no server answers within `connection_timeout_ms`, or refuses the login; ValueError.
         """
         from kazoo.client import KazooClient
+        from kazoo.hosts import collect_hosts
         from kazoo.retry import KazooRetry
 
         hosts, chroot = split_chroot(connect)
+        for host, _ in collect_hosts(hosts)[0]:
+            if refused := fault_of_host(host):  # it would end kazoo's thread
+                raise ValueError(refused)
         client = KazooClient(
             hosts=hosts,
             handler=direct_handler(tls),
