@@ -60,6 +60,9 @@ _AVRO: dict[str, pa.DataType] = {
     "uuid": pa.string(),
 }
 
+#: The most digits of a decimal in a table.
+MAX_PRECISION = 38
+
 
 class Misfit(ValueError):
     """A value does not fit the schema; says where and why."""
@@ -304,7 +307,7 @@ def read_value_schema(text: str, where: str, *, is_table: bool = True) -> ValueS
     text = text.strip()
     if text.startswith("{") and (tree := _avro_tree(text)) is not None:
         parsed = _avro_parsed(tree, where)
-        return ValueSchema(_avro_columns(tree, where) if is_table else pa.schema([]), parsed)
+        return ValueSchema(_avro_columns(parsed, where) if is_table else pa.schema([]), parsed)
     found = schema_of(text, where)
     names = [field.name for field in found.fields]
     if not names or len({name.lower() for name in names}) < len(names):
@@ -358,12 +361,92 @@ def _avro_parsed(tree: dict[str, Any], where: str) -> Any:
         import fastavro
     except ImportError as error:
         raise WrongCall(f"{where}: Avro needs fastavro: pip install fastavro") from error
+    _forget_logical_types(tree)
     try:
         parsed = fastavro.parse_schema(tree)
     except Exception as error:
         raise WrongCall(f"{where} is not an Avro schema: {error}") from error
     _check_depth(parsed, where, ())
+    _decode_defaults(parsed, where)
     return parsed
+
+
+def _forget_logical_types(tree: Any) -> None:
+    """Leave the plain types where tables have no such logical type, or it is none of this type."""
+    if isinstance(tree, dict):
+        if "logicalType" in tree and not _is_logical(tree):
+            del tree["logicalType"]
+        for key, each in tree.items():
+            if key != "default":
+                _forget_logical_types(each)
+    elif isinstance(tree, list):
+        for each in tree:
+            _forget_logical_types(each)
+
+
+def _is_logical(tree: dict[str, Any]) -> bool:
+    logical, kind = tree["logicalType"], tree.get("type")
+    if logical == "decimal":
+        return kind in ("bytes", "fixed") and isinstance(tree.get("precision"), int)
+    base = "int" if logical == "date" else "string" if logical == "uuid" else "long"
+    return logical in _AVRO and logical not in ("string", "bytes") and kind == base
+
+
+def _decode_defaults(parsed: Any, where: str) -> None:
+    """Make the defaults of fields what a reader returns for a stored value; fastavro returns them as JSON has them."""
+    named = parsed["__named_schemas"]
+    decoded: list[tuple[dict[str, Any], Any]] = []
+
+    def look(tree: Any) -> None:
+        if isinstance(tree, list):
+            for each in tree:
+                look(each)
+        elif isinstance(tree, dict):
+            look(tree.get("items"))
+            look(tree.get("values"))
+            for field in tree.get("fields", ()):
+                if "default" in field:
+                    try:
+                        decoded.append((field, _default(field["default"], field["type"], named)))
+                    except Exception as error:  # whatever is wrong with it
+                        raise WrongCall(
+                            f"{where}: the default of {field['name']} is not of its type: {error!r}"
+                        ) from error
+                look(field["type"])
+
+    for tree in (parsed, *named.values()):
+        look(tree)
+    for field, value in decoded:
+        field["default"] = value
+
+
+def _default(value: Any, tree: Any, named: Mapping[str, Any]) -> Any:
+    """A default in JSON as a reader returns it. Source: Avro's specification; that of a union is of its first type."""
+    from fastavro.read import LOGICAL_READERS
+
+    while not isinstance(tree, dict):
+        if isinstance(tree, list):
+            tree = tree[0]
+        else:
+            tree = named.get(tree) or {"type": tree}
+    kind = tree["type"]
+    if kind not in _AVRO and kind not in ("record", "array", "map", "fixed", "null"):
+        return _default(value, kind, named)  # a type in a type of its own
+    if kind == "record":
+        return {
+            field["name"]: _default(
+                value.get(field["name"], field.get("default")), field["type"], named
+            )
+            for field in tree["fields"]
+        }
+    if kind == "array":
+        return [_default(each, tree["items"], named) for each in value]
+    if kind == "map":
+        return {key: _default(each, tree["values"], named) for key, each in value.items()}
+    if kind in ("bytes", "fixed"):
+        value = value.encode("latin-1")
+    read = LOGICAL_READERS.get(f"{kind}-{tree.get('logicalType')}")
+    return value if read is None else read(value, tree, tree)
 
 
 def _check_depth(tree: Any, where: str, around: tuple[str, ...]) -> None:
@@ -405,6 +488,8 @@ def _of_avro(tree: Any, where: str, named: dict[str, pa.DataType]) -> pa.DataTyp
     kind, logical = tree["type"], tree.get("logicalType")
     found: pa.DataType
     if logical == "decimal":
+        if tree["precision"] > MAX_PRECISION:
+            raise WrongCall(f"{where}: tables have no decimals of more than {MAX_PRECISION} digits")
         found = pa.decimal128(tree["precision"], tree.get("scale", 0))
     elif logical in _AVRO:
         found = _AVRO[logical]

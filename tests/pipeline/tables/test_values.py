@@ -288,3 +288,74 @@ def test_value_with_an_id_where_none_was_told_says_what_to_do() -> None:
 def test_wrong_schema_is_told(text: str, why: str) -> None:
     with pytest.raises(WrongCall, match=why):
         read_value_schema(text, "--value-schema")
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+DAY = {"type": "int", "logicalType": "date"}
+MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
+PLACE = {
+    "type": "record",
+    "name": "com.example.Place",
+    "fields": [{"name": "zip", "type": "int", "default": 1}, {"name": "code", "type": "bytes"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "column"),
+    [
+        ("bytes", "abcd", b"abcd"),  # which is also base64
+        (["bytes", "null"], "\u00ff", b"\xff"),
+        ({"type": "fixed", "name": "Two", "size": 2}, "\x01\x02", b"\1\2"),
+        (DECIMAL, "\x01\x02", Decimal("2.58")),
+        (MOMENT, 1000, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
+        ({"type": "array", "items": DAY}, [1], [date(1970, 1, 2)]),
+        ({"type": "map", "values": "bytes"}, {"k": "abcd"}, [("k", b"abcd")]),
+        (PLACE, {"code": "abcd"}, {"zip": 1, "code": b"abcd"}),
+    ],
+)
+def test_default_of_a_new_avro_field_is_read_as_a_stored_value_is(
+    kind: object, default: object, column: object
+) -> None:
+    old = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    new = {**old, "fields": [{"name": "new", "type": kind, "default": default}]}
+    schema = read_schemas_by_id({1: json.dumps(old), 2: json.dumps(new)}, "--value-schema")
+    assert schema.parse(b"\0\0\0\0\1\2") == {"new": column}
+
+
+def test_avro_type_may_be_named_with_its_namespace() -> None:
+    tree = {
+        "type": "record",
+        "name": "com.example.Order",
+        "fields": [
+            {"name": "to", "type": {**PLACE, "name": "Place"}},
+            {"name": "from", "type": ["null", "com.example.Place"]},
+        ],
+    }
+    schema = read_value_schema(json.dumps(tree), "--value-schema")
+    assert schema.parse(b"\2\2a\0") == {"to": {"zip": 1, "code": b"a"}, "from": None}
+
+
+def test_logical_type_that_tables_lack_is_the_type_below_it() -> None:
+    fields = [
+        {"name": "a", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "b", "type": {"type": "string", "logicalType": "decimal"}},  # no such combination
+    ]
+    tree = {"type": "record", "name": "Order", "fields": fields}
+    schema = read_value_schema(json.dumps(tree), "--value-schema")
+    assert schema.parse(b"\2\2x") == {"a": 1, "b": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "why"),
+    [
+        ({**DECIMAL, "precision": 39}, "", "no decimals of more than 38 digits"),
+        ("bytes", "\u0100", "the default of a is not of its type"),
+    ],
+)
+def test_avro_field_that_no_column_can_have_is_a_wrong_call(
+    kind: object, default: object, why: str
+) -> None:
+    fields = [{"name": "a", "type": kind, "default": default}]
+    tree = {"type": "record", "name": "Order", "fields": fields}
+    with pytest.raises(WrongCall, match=why):
+        read_value_schema(json.dumps(tree), "--value-schema")
