@@ -174,6 +174,9 @@ class Watchdog:
 
 NEVER_NS = 1 << 62
 
+#: The sockets that one turn of asyncio's loop serves, of those that are ready.
+EVENTS_IN_TURN = 256
+
 
 class MarkedTurns:
     """Measures turns of a loop without a selector, by marks; see this module's description."""
@@ -219,7 +222,11 @@ def end_turn(turns: WatchedSelector | MarkedTurns) -> None:
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """The operating system's selector, which measures the time between two calls."""
+    """The operating system's selector, which measures the time between two calls.
+
+    Shape: if very many sockets are ready, the loop gets EVENTS_IN_TURN of them in each turn, so that thousands of
+    connections that send, or are closed, at one moment do not make one long turn of work that is short for each.
+    """
 
     def __init__(self, watchdog: Watchdog) -> None:
         super().__init__()
@@ -232,11 +239,23 @@ class WatchedSelector(selectors.DefaultSelector):
         self.young_until_ns = NEVER_NS
         #: The longest turn; readers may reset it to 0.
         self.longest_ns = 0
+        self._rest: list[tuple[selectors.SelectorKey, int]] = []
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """End a turn of the loop, and wait for the next."""
         end_turn(self)
-        return super().select(timeout)
+        if self._rest:
+            # A socket may have been closed since, and another may have its number by now.
+            known = self.get_map()
+            ready = [event for event in self._rest if known.get(event[0].fileobj) is event[0]]
+            self._rest = []
+            ready = ready or super().select(timeout)
+        else:
+            ready = super().select(timeout)
+        if len(ready) > EVENTS_IN_TURN:
+            self._rest = ready[EVENTS_IN_TURN:]
+            return ready[:EVENTS_IN_TURN]
+        return ready
 
 
 def describe(frame: FrameType | None) -> tuple[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import selectors
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from server.handlers.ceilings import CEILING_3_9
 from server.handlers.context import RequestContext
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.registry import HandlerTable, handles
-from server.watchdog import Watchdog
+from server.watchdog import Watchdog, WatchedSelector
 from tests.handlers.test_dispatch import request
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
@@ -252,3 +254,35 @@ def test_uvloop_is_used_where_it_is_and_not_switched_off(monkeypatch: pytest.Mon
         assert uses_uvloop() is (found is not None)
     monkeypatch.setenv("KWIRE_LOOP", "asyncio")
     assert not uses_uvloop()
+
+
+def test_turn_serves_a_bounded_number_of_the_sockets_that_are_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("server.watchdog.EVENTS_IN_TURN", 2)
+    pipes = [os.pipe() for _ in range(7)]
+    selector = WatchedSelector(Watchdog(LIMIT_MS))
+    try:
+        for reader, writer in pipes:
+            selector.register(reader, selectors.EVENT_READ)
+            os.write(writer, b"x")
+
+        def served() -> list[int]:
+            found = [key.fd for key, _ in selector.select(0)]
+            for fd in found:
+                os.read(fd, 1)
+            return found
+
+        first = served()
+        assert len(first) == 2
+        waiting = [reader for reader, _ in pipes if reader not in first]
+        selector.unregister(waiting[0])  # closed
+        selector.modify(waiting[1], selectors.EVENT_READ, "other data")  # it is reported anew
+        others = [fd for _ in range(4) for fd in served()]
+        assert sorted(others) == sorted(waiting[1:])
+        assert not served()
+    finally:
+        selector.close()
+        for pair in pipes:
+            for fd in pair:
+                os.close(fd)
