@@ -235,8 +235,8 @@ def python_calls(function: Callable[[], None]) -> int:
     return calls
 
 
-#: The files between the connection and a handler, in server/handlers; and all of its folder `refusals`.
-GATE = ("dispatch.py", "context.py", "registry.py", "authorization.py", "gate.py")
+#: The files between the connection and a handler, in server/handlers.
+GATE = ("dispatch.py", "context.py", "registry.py", "authorization.py", "gate.py", "refusals.py")
 
 
 def gate_calls(function: Callable[[], None]) -> list[str]:
@@ -246,7 +246,7 @@ def gate_calls(function: Callable[[], None]) -> list[str]:
     def note(frame: Any, event: str, __: Any) -> None:
         path = Path(frame.f_code.co_filename)
         is_gate = path.parent.name == "handlers" and path.name in GATE
-        if event == "call" and (is_gate or path.parent.name == "refusals"):
+        if event == "call" and is_gate:
             calls.append(frame.f_code.co_qualname)
 
     sys.setprofile(note)

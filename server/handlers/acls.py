@@ -52,7 +52,6 @@ from ..security.acl import (
 from ..turns import Steps, each_in_steps
 from .authorization import cluster
 from .context import Later, NoReply, RequestContext
-from .refusals import admin as refusals
 from .registry import handles
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
@@ -112,7 +111,6 @@ def resource(pattern: ResourcePattern, acls: list[AclDescription]) -> DescribeAc
     CreateAclsRequest,
     versions="0-3",
     authorize=cluster(AclOperation.ALTER),
-    refusal=refusals.create_acls,
 )
 def create_acls(
     ctx: RequestContext, request: CreateAclsRequest
@@ -124,7 +122,10 @@ def create_acls(
         return CLOSED
     acls = ctx.services.acls
     if acls is None:
-        return refusals.create_acls(ctx, request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+        row = AclCreationResult(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER}."
+        )
+        return CreateAclsResponse(results=[row] * len(request.creations))
     results: list[AclCreationResult] = []
     valid: list[AclBinding] = []
     for binding in bindings:
@@ -146,7 +147,6 @@ def create_acls(
     DeleteAclsRequest,
     versions="0-3",
     authorize=cluster(AclOperation.ALTER),
-    refusal=refusals.delete_acls,
 )
 def delete_acls(
     ctx: RequestContext, request: DeleteAclsRequest
@@ -158,7 +158,12 @@ def delete_acls(
         return CLOSED
     acls = ctx.services.acls
     if acls is None:
-        return refusals.delete_acls(ctx, request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+        row = DeleteAclsFilterResult(
+            error_code=ErrorCode.SECURITY_DISABLED,
+            error_message=f"{NO_AUTHORIZER}.",
+            matching_acls=[],
+        )
+        return DeleteAclsResponse(filter_results=[row] * len(request.filters))
     version = ctx.version
     return ctx.later(acls.delete(filters), lambda deleted: deletions(deleted, version))
 

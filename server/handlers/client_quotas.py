@@ -62,7 +62,6 @@ from ..security.acl import AclOperation
 from ..turns import Steps, each_in_steps
 from .authorization import cluster
 from .context import Later, RequestContext
-from .refusals import admin as refusals
 from .registry import handles
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -91,7 +90,6 @@ MIXED = "Invalid entity filter component combination, IP filter component should
     DescribeClientQuotasRequest,
     versions="0-1",
     authorize=cluster(AclOperation.DESCRIBE_CONFIGS),
-    refusal=refusals.describe_client_quotas,
 )
 def describe_client_quotas(
     ctx: RequestContext, request: DescribeClientQuotasRequest
@@ -204,7 +202,6 @@ Outcome = tuple[ErrorCode, str | None]
     AlterClientQuotasRequest,
     versions="0-1",
     authorize=cluster(AclOperation.ALTER_CONFIGS),
-    refusal=refusals.alter_client_quotas,
 )
 def alter_client_quotas(
     ctx: RequestContext, request: AlterClientQuotasRequest

@@ -64,7 +64,6 @@ from .authorization import DENIED
 from .broker_loggers import change_loggers, check_loggers, describe_loggers, own_node_id
 from .ceilings import CEILING_3_9
 from .context import Later, RequestContext
-from .refusals import admin as refusals
 from .registry import handles
 from .repeats import without_many_repeats
 
@@ -101,7 +100,7 @@ TOPICS_READ_AT_ONCE = 100
 # DescribeConfigs
 
 
-@handles(DescribeConfigsRequest, versions="0-4", authorize=None, refusal=refusals.describe_configs)
+@handles(DescribeConfigsRequest, versions="0-4", authorize=None)
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse | Later[DescribeConfigsResponse]]:
@@ -276,7 +275,7 @@ Outcome = tuple[ErrorCode, str | None]
 NOTHING_WRONG: Outcome = (ErrorCode.NONE, None)
 
 
-@handles(alter.AlterConfigsRequest, versions="0-2", authorize=None, refusal=refusals.alter_configs)
+@handles(alter.AlterConfigsRequest, versions="0-2", authorize=None)
 def alter_configs(
     ctx: RequestContext, request: alter.AlterConfigsRequest
 ) -> Steps[Later[alter.AlterConfigsResponse]]:
@@ -307,7 +306,6 @@ def alter_configs(
     incremental.IncrementalAlterConfigsRequest,
     versions="0-1",
     authorize=None,
-    refusal=refusals.incremental_alter_configs,
 )
 def incremental_alter_configs(
     ctx: RequestContext, request: incremental.IncrementalAlterConfigsRequest

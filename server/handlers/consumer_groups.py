@@ -31,7 +31,6 @@ from ..turns import Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .ceilings import GROUP_VERSION
 from .context import Sight
-from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats
 
@@ -106,7 +105,6 @@ def _beat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Heartb
     ConsumerGroupDescribeRequest,
     versions="0-1",
     authorize=None,
-    refusal=refusals.consumer_group_describe,
 )
 def consumer_group_describe(
     ctx: RequestContext, request: ConsumerGroupDescribeRequest

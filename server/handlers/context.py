@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from kwire.api import ApiKey, response_class
+from kwire.api import ApiKey
 from kwire.schema import MAX_VERSION, schema_of
 
 from ..net.connection_info import ConnectionInfo
@@ -16,6 +15,7 @@ from ..security.acl import SUPPORTED_OPERATIONS, SUPPORTED_OPERATIONS_OF_4
 from ..turns import Steps, exhaust
 from .authorization import AclOperation, ResourceType
 from .ceilings import CEILING_3_9
+from .refusals import refused
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
@@ -369,7 +369,7 @@ class Handler(Generic[RequestT]):
     request)` says whether the request may be handled at all; None if nothing is checked for the
     whole request. `throttled`: the response tells the client how long it is throttled. `overlap`:
     the next request of the same connection may start before this one's reply is ready.
-    `refusal(ctx, request, error)`: see `refuse`. `in_steps` is what handles a long request; it
+    `in_steps` is what handles a long request; it
     is the same function except where the usual one must be fast. `plain(ctx, frame, body_offset)`
     answers the requests that most are from their bytes, and returns None, with nothing done, for all
     others; it is asked before a request is decoded. It must answer as the function does. `plain_frame(services, frame,
@@ -389,7 +389,6 @@ class Handler(Generic[RequestT]):
         "overlap",
         "plain",
         "plain_frame",
-        "refusal",
         "request_class",
         "throttled",
     )
@@ -403,7 +402,6 @@ class Handler(Generic[RequestT]):
         authorize: Check | None,
         throttled: bool,
         overlap: bool,
-        refusal: Callable[[RequestContext, RequestT, ErrorCode], Any] | None,
     ) -> None:
         self.request_class = request_class
         schema = schema_of(request_class)
@@ -423,7 +421,6 @@ class Handler(Generic[RequestT]):
         self.authorize = authorize
         self.throttled = throttled
         self.overlap = overlap
-        self.refusal = refusal
 
     def many_rows(
         self, function: Callable[[RequestContext, RequestT], Any]
@@ -436,30 +433,14 @@ class Handler(Generic[RequestT]):
         return self.function(ctx, request)
 
     def refuse(self, ctx: RequestContext, request: RequestT | None, error: ErrorCode) -> Any:
-        """Return the response that carries one error for the whole request.
-
-        Shape: made by the declared `refusal`, or else with the response's own error code; None if
-        the API has no field for it, or if `refusal` needs a request that was not kept.
-        """
-        if self.refusal is not None:
-            if request is None:
-                return None
-            made = self.refusal(ctx, request, error)
-            return exhaust(made) if type(made) is GeneratorType else made
-        response = response_class(self.api_key)
-        for field in schema_of(response).fields:
-            if field.name == "error_code" and ctx.version in field.versions:
-                return response(error_code=error)
-        return None
+        """Return the response that carries one error for the whole request; see refusals.py."""
+        return exhaust(self.refuse_in_steps(ctx, request, error))
 
     def refuse_in_steps(
-        self, ctx: RequestContext, request: RequestT, error: ErrorCode
+        self, ctx: RequestContext, request: RequestT | None, error: ErrorCode
     ) -> Steps[Any]:
-        """Do the same for a long request: a `refusal` that has many rows to make is a generator function."""
-        if self.refusal is None:
-            return self.refuse(ctx, request, error)
-        made = self.refusal(ctx, request, error)
-        return (yield from made) if type(made) is GeneratorType else made
+        """Do the same for a request that may be long."""
+        return refused(self.api_key, ctx.version, request, error)
 
     def __repr__(self) -> str:
         return f"<handler {self.name} {self.min_version}-{self.max_version}>"

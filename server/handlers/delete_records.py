@@ -26,11 +26,10 @@ from ..replication.purgatory import LowWatermarkWaiter
 from ..security.acl import AclOperation, ResourceType
 from .context import Later, RequestContext
 from .list_offsets import find_partition
-from .refusals import records as refusals
 from .registry import handles
 
 
-@handles(DeleteRecordsRequest, versions="0-2", authorize=None, refusal=refusals.delete_records)
+@handles(DeleteRecordsRequest, versions="0-2", authorize=None)
 def delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> Generator[None, None, DeleteRecordsResponse | Later[DeleteRecordsResponse]]:

@@ -50,7 +50,6 @@ from .fetch_answer import answer_of, throttled_answer
 from .fetch_plain import written_answer, written_answer_later
 from .gate import quota_user
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, Conversion, refuses_old
-from .refusals import records as refusals
 from .registry import handles
 
 Steps = Generator[None, None, Any]
@@ -65,7 +64,7 @@ READS_FOLLOWERS_SINCE = 11
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-@handles(FetchRequest, versions="0-18", authorize=None, refusal=refusals.fetch)
+@handles(FetchRequest, versions="0-18", authorize=None)
 def fetch(
     ctx: RequestContext, request: FetchRequest, context: FetchContext | None = None
 ) -> FetchResponse | Later[FetchResponse] | Steps:

@@ -29,7 +29,6 @@ from ..replication.read import (
 from .context import RequestContext
 from .endpoints import add_endpoint, leader_of
 from .gate import fetch_throttle_time_ms
-from .refusals import records as refusals
 
 #: The approximate size of an answer without records, and of each partition in it.
 ANSWER_BYTES = 12
@@ -91,7 +90,8 @@ def refused_answer(
         # A session that an earlier request began in a newer version.
         close_slices(reading)
         assert request is not None
-        return refusals.fetch(ctx, request, ErrorCode.UNSUPPORTED_VERSION)
+        refused: FetchResponse = ctx.handler.refuse(ctx, request, ErrorCode.UNSUPPORTED_VERSION)
+        return refused
     return None
 
 

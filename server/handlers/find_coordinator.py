@@ -29,7 +29,6 @@ from ..metadata.internal_topics import (
 from . import share_version
 from .authorization import DENIED, AclOperation, ResourceType, cluster
 from .endpoints import address_for
-from .refusals import groups as refusals
 from .registry import handles
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ def _authorize(ctx: RequestContext, request: FindCoordinatorRequest) -> ErrorCod
     FindCoordinatorRequest,
     versions="0-6",
     authorize=_authorize,
-    refusal=refusals.find_coordinator,
 )
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest

@@ -36,7 +36,6 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..turns import Steps, each_in_steps
 from .authorization import CLUSTER_NAME, DENIED, AclOperation, ResourceType, group
 from .context import Sight
-from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats, without_repeats
 
@@ -55,7 +54,6 @@ DENIED_GROUP = DENIED[ResourceType.GROUP]
     JoinGroupRequest,
     versions="0-9",
     authorize=group(AclOperation.READ),
-    refusal=refusals.join_group,
 )
 def join_group(
     ctx: RequestContext, request: JoinGroupRequest
@@ -156,7 +154,7 @@ def only_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
     return response
 
 
-@handles(DescribeGroupsRequest, versions="0-6", authorize=None, refusal=refusals.describe_groups)
+@handles(DescribeGroupsRequest, versions="0-6", authorize=None)
 def describe_groups(
     ctx: RequestContext, request: DescribeGroupsRequest
 ) -> Steps[DescribeGroupsResponse]:
@@ -198,7 +196,7 @@ def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> Steps[ListGr
     return ListGroupsResponse(error_code=error, groups=rows)
 
 
-@handles(DeleteGroupsRequest, versions="0-2", authorize=None, refusal=refusals.delete_groups)
+@handles(DeleteGroupsRequest, versions="0-2", authorize=None)
 def delete_groups(
     ctx: RequestContext, request: DeleteGroupsRequest
 ) -> Steps[DeleteGroupsResponse | Later[DeleteGroupsResponse]]:

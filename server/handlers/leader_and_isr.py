@@ -36,7 +36,6 @@ from ..replication.role_slices import AT_ONCE, stop_replicas, take_roles
 from ..turns import Steps
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
-from .refusals import records as refusals
 from .registry import handles
 
 logger = logging.getLogger(__name__)
@@ -146,7 +145,6 @@ async def _pause() -> None:
     versions="0-7",
     authorize=cluster(AclOperation.CLUSTER_ACTION),
     throttled=False,
-    refusal=refusals.leader_and_isr,
 )
 def leader_and_isr(
     ctx: RequestContext, request: LeaderAndIsrRequest
@@ -226,7 +224,6 @@ def as_of(version: int, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
     versions="0-4",
     authorize=cluster(AclOperation.CLUSTER_ACTION),
     throttled=False,
-    refusal=refusals.stop_replica,
 )
 def stop_replica(
     ctx: RequestContext, request: StopReplicaRequest

@@ -59,7 +59,6 @@ from ..replication.partition import Partition
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..workers import TookTooLong, TookTooMuch
 from .context import RequestContext
-from .refusals import records as refusals
 from .registry import handles
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def find_partition(
     return None, services.replica_manager.why_missing(services.metadata(), topic, partition)
 
 
-@handles(ListOffsetsRequest, versions="0-11", authorize=None, refusal=refusals.list_offsets)
+@handles(ListOffsetsRequest, versions="0-11", authorize=None)
 def list_offsets(
     ctx: RequestContext, request: ListOffsetsRequest
 ) -> Generator[None, None, ListOffsetsResponse | Later[ListOffsetsResponse]]:
@@ -253,7 +252,6 @@ def search_in_files(search: TimeSearch, cpu_s: float) -> Found | None:
     OffsetForLeaderEpochRequest,
     versions="0-4",
     authorize=None,
-    refusal=refusals.offset_for_leader_epoch,
 )
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest

@@ -33,7 +33,6 @@ from kwire.messages.describe_log_dirs import (
 from ..metadata.topic_partition import TopicPartition
 from .authorization import AclOperation, cluster
 from .context import RequestContext
-from .refusals import topics as refusals
 from .registry import handles
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ STEP = 64
     AlterReplicaLogDirsRequest,
     versions="0-2",
     authorize=cluster(AclOperation.ALTER),
-    refusal=refusals.alter_replica_log_dirs,
 )
 def alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
@@ -80,7 +78,6 @@ def alter_replica_log_dirs(
     DescribeLogDirsRequest,
     versions="0-5",
     authorize=cluster(AclOperation.DESCRIBE),
-    refusal=refusals.describe_log_dirs,
 )
 def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest

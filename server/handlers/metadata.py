@@ -50,7 +50,6 @@ from ..turns import Steps
 from .authorization import AllowAll
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for, registered_address
-from .refusals import topics as refusals
 from .registry import handles
 from .repeats import without_repeats
 
@@ -79,7 +78,7 @@ BROKERS_ENDPOINT = 1
 CONTROLLERS_ENDPOINT = 2
 
 
-@handles(MetadataRequest, versions="0-13", authorize=None, refusal=refusals.metadata)
+@handles(MetadataRequest, versions="0-13", authorize=None)
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> Steps[MetadataResponse | Encoded | Later[Any]]:
@@ -106,7 +105,10 @@ def _describe(
         elif topic.name is not None:
             continue
         if ctx.version < TOPIC_IDS_SINCE:
-            return (yield from refusals.metadata_in_steps(request, ErrorCode.INVALID_REQUEST))
+            refused: MetadataResponse = yield from ctx.handler.refuse_in_steps(
+                ctx, request, ErrorCode.INVALID_REQUEST
+            )
+            return refused
     if by_id:
         topics = by_id  # Apache Kafka ignores names if there are ids
     image = ctx.services.metadata()

@@ -61,7 +61,6 @@ from ..coordinator.group.offsets import FetchedOffset
 from ..turns import each_in_steps
 from .authorization import AclOperation, ResourceType, group
 from .ceilings import CEILING_3_9
-from .refusals import groups as refusals
 from .registry import handles
 from .repeats import partitions_without_many_repeats, without_many_repeats
 
@@ -91,7 +90,6 @@ ROWS_IN_STEP = 256
     OffsetCommitRequest,
     versions="0-10",
     authorize=group(AclOperation.READ),
-    refusal=refusals.offset_commit,
 )
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
@@ -448,7 +446,7 @@ def no_offset(number: int, error: ErrorCode) -> FetchedOffset:
     return FetchedOffset(number, -1, -1, "", error)
 
 
-@handles(OffsetFetchRequest, versions="0-10", authorize=None, refusal=refusals.offset_fetch)
+@handles(OffsetFetchRequest, versions="0-10", authorize=None)
 def offset_fetch(
     ctx: RequestContext, request: OffsetFetchRequest
 ) -> Generator[None, None, OffsetFetchResponse]:

@@ -39,7 +39,6 @@ from .authorization import (
     transactional_id,
 )
 from .context import Later, RequestContext
-from .refusals import transactions as refusals
 from .registry import handles
 
 logger = logging.getLogger(__name__)
@@ -60,7 +59,6 @@ TRANSACTIONAL = transactional_id(AclOperation.WRITE)
     authorize=depending(
         lambda ctx, request: IDEMPOTENT if request.transactional_id is None else TRANSACTIONAL
     ),
-    refusal=refusals.init_producer_id,
 )
 def init_producer_id(
     ctx: RequestContext, request: InitProducerIdRequest
@@ -110,9 +108,7 @@ def response_of(ctx: RequestContext, answer: Initialized) -> InitProducerIdRespo
     )
 
 
-@handles(
-    DescribeProducersRequest, versions="0", authorize=None, refusal=refusals.describe_producers
-)
+@handles(DescribeProducersRequest, versions="0", authorize=None)
 def describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> Generator[None, None, DescribeProducersResponse]:

@@ -41,7 +41,6 @@ from ..metadata.topic_partition import TopicPartition
 from ..turns import ROWS_IN_STEP, each_in_steps
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
-from .refusals import topics as refusals
 from .registry import handles
 
 Results = Mapping[TopicPartition, Refusal | None]
@@ -51,7 +50,6 @@ Results = Mapping[TopicPartition, Refusal | None]
     AlterPartitionReassignmentsRequest,
     versions="0-1",
     authorize=cluster(AclOperation.ALTER),
-    refusal=refusals.alter_partition_reassignments,
 )
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
@@ -145,7 +143,6 @@ def _listed(
     ElectLeadersRequest,
     versions="0-2",
     authorize=cluster(AclOperation.ALTER),
-    refusal=refusals.elect_leaders,
 )
 def elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest

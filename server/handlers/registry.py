@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from kwire.api import ApiKey
-from kwire.errors import ErrorCode
 
 from .authorization import Check
 from .ceilings import ApiRange, Ceiling
@@ -28,7 +27,6 @@ def handles(
     authorize: Check | None,
     throttled: bool = True,
     overlap: bool = False,
-    refusal: Callable[[RequestContext, RequestT, ErrorCode], Any] | None = None,
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Handler[RequestT]]:
     """Declare a function as the handler of one API at these versions ("0-11" or "3").
 
@@ -44,7 +42,6 @@ def handles(
             authorize=authorize,
             throttled=throttled,
             overlap=overlap,
-            refusal=refusal,
         )
 
     return declare

@@ -34,7 +34,6 @@ from ..security.sasl.scram_numbers import MAX_ITERATIONS, MIN_ITERATIONS, TYPES
 from ..turns import Steps
 from .authorization import cluster, depending
 from .context import Later, RequestContext
-from .refusals import admin as refusals
 from .registry import handles
 
 NO_NAME = "Username must not be empty"
@@ -59,7 +58,6 @@ NAMES = {number: name for name, number in TYPES.items()}
     DescribeUserScramCredentialsRequest,
     versions="0",
     authorize=cluster(AclOperation.DESCRIBE),
-    refusal=refusals.describe_user_scram_credentials,
 )
 def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
@@ -138,7 +136,6 @@ def not_controller(ctx: RequestContext, request: object) -> ErrorCode:
     authorize=depending(
         lambda ctx, request: ALTER_CLUSTER if ctx.services.controller.is_active else not_controller
     ),
-    refusal=refusals.alter_user_scram_credentials,
 )
 def alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kwire.errors import ErrorCode
 from kwire.messages import delete_share_group_state as deleting
 from kwire.messages import initialize_share_group_state as initializing
 from kwire.messages import read_share_group_state as reading
@@ -42,41 +41,10 @@ if TYPE_CHECKING:
 BROKERS = cluster(AclOperation.CLUSTER_ACTION)
 
 
-def _refused_initialize(
-    ctx: RequestContext, request: initializing.InitializeShareGroupStateRequest, error: ErrorCode
-) -> Steps[initializing.InitializeShareGroupStateResponse]:
-    return (yield from _initialized((yield from _all_refused(request, error))))
-
-
-def _refused_read(
-    ctx: RequestContext, request: reading.ReadShareGroupStateRequest, error: ErrorCode
-) -> Steps[reading.ReadShareGroupStateResponse]:
-    return (yield from _read((yield from _all_refused(request, error, StateRead))))
-
-
-def _refused_write(
-    ctx: RequestContext, request: writing.WriteShareGroupStateRequest, error: ErrorCode
-) -> Steps[writing.WriteShareGroupStateResponse]:
-    return (yield from _written((yield from _all_refused(request, error))))
-
-
-def _refused_delete(
-    ctx: RequestContext, request: deleting.DeleteShareGroupStateRequest, error: ErrorCode
-) -> Steps[deleting.DeleteShareGroupStateResponse]:
-    return (yield from _deleted((yield from _all_refused(request, error))))
-
-
-def _refused_summary(
-    ctx: RequestContext, request: summing.ReadShareGroupStateSummaryRequest, error: ErrorCode
-) -> Steps[summing.ReadShareGroupStateSummaryResponse]:
-    return (yield from _summed((yield from _all_refused(request, error, StateSummary))))
-
-
 @handles(
     initializing.InitializeShareGroupStateRequest,
     versions="0",
     authorize=BROKERS,
-    refusal=_refused_initialize,
 )
 def initialize_share_group_state(
     ctx: RequestContext, request: initializing.InitializeShareGroupStateRequest
@@ -96,7 +64,6 @@ def initialize_share_group_state(
     reading.ReadShareGroupStateRequest,
     versions="0",
     authorize=BROKERS,
-    refusal=_refused_read,
 )
 def read_share_group_state(
     ctx: RequestContext, request: reading.ReadShareGroupStateRequest
@@ -114,7 +81,6 @@ def read_share_group_state(
     writing.WriteShareGroupStateRequest,
     versions="0-1",
     authorize=BROKERS,
-    refusal=_refused_write,
 )
 def write_share_group_state(
     ctx: RequestContext, request: writing.WriteShareGroupStateRequest
@@ -150,7 +116,6 @@ def write_share_group_state(
     deleting.DeleteShareGroupStateRequest,
     versions="0",
     authorize=BROKERS,
-    refusal=_refused_delete,
 )
 def delete_share_group_state(
     ctx: RequestContext, request: deleting.DeleteShareGroupStateRequest
@@ -168,7 +133,6 @@ def delete_share_group_state(
     summing.ReadShareGroupStateSummaryRequest,
     versions="0-1",
     authorize=BROKERS,
-    refusal=_refused_summary,
 )
 def read_share_group_state_summary(
     ctx: RequestContext, request: summing.ReadShareGroupStateSummaryRequest
@@ -203,17 +167,6 @@ async def _all(ctx: RequestContext, answers: Iterable[Any]) -> list[Any]:
         if not number % ROWS_IN_STEP:
             await ctx.services.turns.pause(ctx.connection)
     return list(rows.values())
-
-
-def _all_refused(
-    request: Any, error: ErrorCode, kind: type[Any] = StateOutcome
-) -> Steps[list[Any]]:
-    rows = []
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield
-            rows.append(kind(topic.topic_id, asked.partition, error, error.name))
-    return rows
 
 
 # Responses

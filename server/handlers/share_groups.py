@@ -53,7 +53,6 @@ from ..coordinator.share_groups import ShareOffset
 from ..turns import ROWS_IN_STEP, Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .context import encoded_in_steps
-from .refusals import groups as refusals
 from .registry import handles
 from .repeats import without_many_repeats, without_repeats
 from .share_version import refusal_of, unless_refused
@@ -97,7 +96,6 @@ def share_group_heartbeat(
     ShareGroupDescribeRequest,
     versions="1",
     authorize=None,
-    refusal=refusals.share_group_describe,
 )
 def share_group_describe(
     ctx: RequestContext, request: ShareGroupDescribeRequest
@@ -152,7 +150,6 @@ def _may_see_topics(ctx: RequestContext, row: DescribedGroup) -> Steps[bool]:
     DescribeShareGroupOffsetsRequest,
     versions="0-1",
     authorize=None,
-    refusal=refusals.describe_share_group_offsets,
 )
 def describe_share_group_offsets(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
@@ -291,7 +288,6 @@ async def _topics(
     AlterShareGroupOffsetsRequest,
     versions="0",
     authorize=unless_refused(group(AclOperation.READ)),
-    refusal=refusals.alter_share_group_offsets,
 )
 def alter_share_group_offsets(
     ctx: RequestContext, request: AlterShareGroupOffsetsRequest
@@ -352,7 +348,6 @@ def alter_share_group_offsets(
     DeleteShareGroupOffsetsRequest,
     versions="0",
     authorize=unless_refused(group(AclOperation.DELETE)),
-    refusal=refusals.delete_share_group_offsets,
 )
 def delete_share_group_offsets(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest

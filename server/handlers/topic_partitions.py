@@ -31,7 +31,6 @@ from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..security.acl import AclOperation, ResourceType
 from .context import RequestContext
 from .endpoints import address_for
-from .refusals import topics as refusals
 from .registry import handles
 
 #: How many names are sorted in one step, and how many partitions are described in one.
@@ -43,7 +42,6 @@ PARTITIONS_IN_STEP = 64
     DescribeTopicPartitionsRequest,
     versions="0",
     authorize=None,
-    refusal=refusals.describe_topic_partitions,
 )
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
@@ -56,7 +54,10 @@ def describe_topic_partitions(
     if request.cursor is not None:
         first, start = request.cursor.topic_name, request.cursor.partition_index
         if start < 0 or (request.topics and first not in asked):
-            return refusals.describe_topic_partitions(ctx, request, ErrorCode.INVALID_REQUEST)
+            refused: DescribeTopicPartitionsResponse = yield from ctx.handler.refuse_in_steps(
+                ctx, request, ErrorCode.INVALID_REQUEST
+            )
+            return refused
     limit = services.config.get_int("max.request.partition.size.limit")
     left = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse(topics=[])

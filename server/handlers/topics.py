@@ -52,7 +52,6 @@ from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..turns import Steps, each_in_steps
 from .context import Later, RequestContext
 from .gate import may_mutate
-from .refusals import topics as refusals
 from .registry import handles
 
 QUOTA_EXCEEDED = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
@@ -66,7 +65,7 @@ NOT_AUTHORIZED_TO_ALTER = Refusal(
 # -- CreateTopics --------------------------------------------------------------------------------
 
 
-@handles(CreateTopicsRequest, versions="0-7", authorize=None, refusal=refusals.create_topics)
+@handles(CreateTopicsRequest, versions="0-7", authorize=None)
 def create_topics(
     ctx: RequestContext, request: CreateTopicsRequest
 ) -> Generator[None, None, CreateTopicsResponse | Later[CreateTopicsResponse]]:
@@ -197,7 +196,7 @@ def _created(
 # -- DeleteTopics --------------------------------------------------------------------------------
 
 
-@handles(DeleteTopicsRequest, versions="0-6", authorize=None, refusal=refusals.delete_topics)
+@handles(DeleteTopicsRequest, versions="0-6", authorize=None)
 def delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
 ) -> Generator[None, None, DeleteTopicsResponse | Later[DeleteTopicsResponse]]:
@@ -307,9 +306,7 @@ def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopic
 # -- CreatePartitions ----------------------------------------------------------------------------
 
 
-@handles(
-    CreatePartitionsRequest, versions="0-3", authorize=None, refusal=refusals.create_partitions
-)
+@handles(CreatePartitionsRequest, versions="0-3", authorize=None)
 def create_partitions(
     ctx: RequestContext, request: CreatePartitionsRequest
 ) -> Generator[None, None, CreatePartitionsResponse | Later[CreatePartitionsResponse]]:

@@ -72,7 +72,6 @@ from .authorization import (
     transactional_id,
 )
 from .offsets import MAY_NOT_READ, UNKNOWN, errors_by_row, some_rows, usable
-from .refusals import transactions as refusals
 from .registry import handles
 from .repeats import without_many_repeats
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
@@ -123,7 +122,6 @@ def fenced_as_of(version: int, error: ErrorCode) -> ErrorCode:
     AddPartitionsToTxnRequest,
     versions="0-5",
     authorize=depending(lambda ctx, request: AS_BROKER if ctx.version >= 4 else AS_PRODUCER),
-    refusal=refusals.add_partitions_to_txn,
 )
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
@@ -287,7 +285,6 @@ def add_offsets_to_txn(
     TxnOffsetCommitRequest,
     versions="0-5",
     authorize=each_of(transactional_id(AclOperation.WRITE), group(AclOperation.READ)),
-    refusal=refusals.txn_offset_commit,
 )
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
@@ -445,7 +442,6 @@ def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Lat
     versions="0-2",
     authorize=cluster(AclOperation.ALTER, AclOperation.CLUSTER_ACTION),
     throttled=False,
-    refusal=refusals.write_txn_markers,
 )
 def write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
@@ -509,7 +505,6 @@ def markers_response(
     DescribeTransactionsRequest,
     versions="0",
     authorize=None,
-    refusal=refusals.describe_transactions,
 )
 def describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest

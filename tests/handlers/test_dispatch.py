@@ -19,7 +19,8 @@ from kwire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.messages.metadata import MetadataRequest
+from kwire.messages.produce import ProduceRequest
 from server.handlers.ceilings import CEILING_3_9
 from server.handlers.context import NO_REPLY, NoReply, RequestContext
 from server.handlers.dispatch import RequestDispatcher, take_apart
@@ -188,22 +189,21 @@ def test_response_that_cannot_be_encoded_is_a_mistake(caplog: pytest.LogCaptureF
     assert replies(transport) == [(1, ErrorCode.UNKNOWN_SERVER_ERROR)]
 
 
-def test_mistake_of_an_api_without_an_error_code_closes_or_asks_its_refusal() -> None:
-    def metadata_request(number: int) -> bytes:
-        header = struct.pack(">hhih", 3, 1, number, 2) + b"me"
-        body = encode(MetadataRequest(topics=None), 1)
-        return struct.pack(">i", len(header) + len(body)) + header + body
-
-    def refuse(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) -> Any:
-        return MetadataResponse(controller_id=-int(error))
-
-    for refusal in (None, refuse):
-        metadata = handles(MetadataRequest, versions="0-12", authorize=None, refusal=refusal)(fail)
-        table = HandlerTable([metadata], CEILING_3_9)
-        transport, session = connect(RequestDispatcher(table, services_of(), ManualClock()))
-        transport.receive(metadata_request(1))
-        assert session.closed == (refusal is None)
-        assert len(transport.frames()) == (refusal is not None)
+@pytest.mark.parametrize(
+    ("message", "is_answered"),
+    [(MetadataRequest(topics=None), True), (ProduceRequest(acks=1, timeout_ms=1), False)],
+)
+def test_mistake_of_an_api_without_an_error_code_is_answered_in_rows_or_closes(
+    message: Any, is_answered: bool
+) -> None:
+    failing = handles(type(message), versions="0-9", authorize=None)(fail)
+    header = struct.pack(">hhih", failing.api_key, 3, 1, 2) + b"me"
+    frame = header + encode(message, 3)
+    table = HandlerTable([failing], CEILING_3_9)
+    transport, session = connect(RequestDispatcher(table, services_of(), ManualClock()))
+    transport.receive(struct.pack(">i", len(frame)) + frame)
+    assert session.closed != is_answered
+    assert len(transport.frames()) == is_answered
 
 
 def test_cancelled_work_closes_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
