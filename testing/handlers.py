@@ -11,13 +11,13 @@ from copy import copy
 from types import GeneratorType
 from typing import Any
 
-from kwire.api import response_class
 from kwire.codec import encode_parts
 from kwire.connection import response_frame
 from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.produce import ProduceRequest
 from kwire.server.handlers.context import Encoded, Handler, NoReply, RequestContext
+from kwire.server.handlers.refusals import refused_in_rows
 from kwire.server.handlers.registry import ByKey
 from kwire.server.net import platform
 from kwire.server.net.dispatcher import Later
@@ -255,8 +255,7 @@ class Run:
         if response is None or (
             self.rule.topic is not None and rows.is_empty(response, self.names)
         ):
-            kind = response_class(self.inner.api_key)
-            in_rows = rows.with_errors(kind, message, self.names, code, self.ctx.version)
+            in_rows = refused_in_rows(self.inner.api_key, self.ctx.version, message, code)
             if not rows.is_empty(in_rows, self.names):
                 return in_rows
         if response is None:

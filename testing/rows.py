@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
-from kwire.schema import ABSENT, schema_of
-from kwire.types import Int64
+from kwire.schema import schema_of
 
 TOPIC = ("name", "topic", "topic_name", "topic_id")
 PARTITION = ("index", "partition", "partition_index", "partition_id")
 #: The field that identifies a group or a transaction among several.
 KEY = ("group_id", "transactional_id")
-ERROR = ("error_code", "partition_error_code")
 
 TopicName = Callable[[Any], str]
 IsPicked = Callable[[str, int | None], bool]
@@ -34,12 +32,7 @@ def lists_of(message: Any) -> Iterator[tuple[str, list[Any]]]:
 
 def has(struct: Any, names: tuple[str, ...]) -> bool:
     """Whether a struct has a field with one of the names."""
-    return declares(type(struct), names)
-
-
-def declares(kind: type[Any], names: tuple[str, ...]) -> bool:
-    """The same for the class of a struct."""
-    return any(declared.name in names for declared in schema_of(kind).fields)
+    return any(declared.name in names for declared in schema_of(type(struct)).fields)
 
 
 def is_struct(value: Any) -> bool:
@@ -134,77 +127,6 @@ def only(message: Any, names: dict[bytes, str], picked: IsPicked) -> Any:
         else:
             setattr(result, field, [only(each, names, picked) for each in values])
     return result
-
-
-def with_errors(
-    kind: type[Any], request: Any, names: dict[bytes, str], code: int, version: int
-) -> Any:
-    """A response of a class, or a struct of one, with an error in a row for each partition that a request names.
-
-    Shape: without rows, if the API does not answer by topics.
-    """
-    response = kind()
-    for declared in schema_of(kind).fields:
-        struct = getattr(declared.type, "element", None)
-        if version not in declared.versions or not isinstance(struct, type):
-            continue
-        if declares(struct, TOPIC):
-            by_topic: dict[str, list[int | None]] = {}
-            for name, partition in rows_of(request, names):
-                by_topic.setdefault(name, []).append(partition)
-            topics = [
-                _topic_with_errors(struct, name, partitions, names, code, version)
-                for name, partitions in by_topic.items()
-            ]
-            setattr(response, declared.name, topics)
-        elif declares(struct, KEY):
-            groups = [each for _, values in lists_of(request) for each in values if is_struct(each)]
-            answered = []
-            for group in groups:
-                if _key(group) is not None:
-                    answered.append(with_errors(struct, group, names, code, version))
-                    _set(answered[-1], KEY, _key(group), version)
-            setattr(response, declared.name, answered)
-    return response
-
-
-def _topic_with_errors(
-    kind: type[Any],
-    name: str,
-    partitions: list[int | None],
-    names: dict[bytes, str],
-    code: int,
-    version: int,
-) -> Any:
-    topic = kind()
-    _set(topic, TOPIC[:3], name, version)
-    ids = [topic_id for topic_id, known in names.items() if known == name]
-    if ids:
-        _set(topic, TOPIC[3:], ids[0], version)
-    for declared in schema_of(kind).fields:
-        struct = getattr(declared.type, "element", None)
-        if isinstance(struct, type) and declares(struct, PARTITION) and partitions != [None]:
-            rows = []
-            for partition in partitions:
-                row = struct()
-                for each in schema_of(struct).fields:
-                    if each.type is Int64 and each.default is ABSENT:
-                        setattr(row, each.name, -1)  # no such offset
-                _set(row, PARTITION, partition, version)
-                _set(row, ERROR, code, version)
-                rows.append(row)
-            setattr(topic, declared.name, rows)
-            return topic
-    _set(topic, ERROR, code, version)
-    return topic
-
-
-def _set(struct: Any, fields: tuple[str, ...], value: Any, version: int) -> None:
-    """Set the first of these fields that the version has."""
-    for declared in schema_of(type(struct)).fields:
-        if declared.name in fields and version in declared.versions:
-            setattr(struct, declared.name, value)
-            return
 
 
 def is_empty(message: Any, names: dict[bytes, str]) -> bool:
