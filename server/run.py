@@ -178,7 +178,9 @@ def what_helps(error: Exception, config: BrokerConfig, child: str | None = None)
     number = getattr(error, "errno", None)
     full = number in DISK_FULL or "disk is full" in str(error)
     if full:
-        return f"; {'; '.join(room_on(path) for path in config.log_dirs)}"
+        own = config.metadata_dir
+        paths = [own] if isinstance(error, StoreError) else dict.fromkeys([*config.log_dirs, own])
+        return f"; {'; '.join(room_on(path) for path in paths)}"
     if number == errno.EADDRINUSE:
         option, endpoint, http = "--listen", config.listeners[0], config.http_listener
         if http is not None and f":{http.port}:" in str(error):

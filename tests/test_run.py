@@ -93,6 +93,15 @@ def test_full_disk_comes_with_what_takes_most(tmp_path: Path, error: Exception) 
     assert "folders that end in -delete may be removed (1.9 MiB)" in said
 
 
+def test_full_disk_of_the_metadata_is_the_one_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    config = config_of(tmp_path, metadata_log_dir=str(tmp_path / "own"))
+    said = what_helps(StoreError("database or disk is full"), config)
+    assert said.startswith(f"; {tmp_path / 'own'} has ")
+    assert f"{tmp_path} has " not in said
+    assert f"{tmp_path / 'own'} has " in what_helps(OSError(errno.ENOSPC, "No space"), config)
+
+
 def test_file_for_kraft_is_told_of_the_embedded_store(tmp_path: Path) -> None:
     config = config_of(tmp_path, process_roles="broker", controller_quorum_voters="1@a:9093")
     assert any("embedded store" in sentence for sentence in config.notices())
