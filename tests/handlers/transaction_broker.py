@@ -34,7 +34,7 @@ from server.handlers.context import Later, RequestContext
 from server.handlers.table import HANDLERS
 from server.net.connection_info import ConnectionInfo
 from server.replication.partition import Partition
-from server.turns import SLICE_STEPS, Steps
+from server.turns import SLICE_STEPS, SLICE_US, Steps, Turns
 from tests.support.replicas import batch
 from tests.support.steps import finished
 
@@ -53,11 +53,18 @@ class TransactionBroker:
 
     async def start(self, **configs: str) -> None:
         await self.broker.start()
+        # Markers are long work. In a slice that does not end, they are written before the request is answered, however busy
+        # the machine is.
+        self.turns._slice_us = 60_000_000
         if self.broker.rooms.replica_manager.get(TOPIC, 0) is None:
             await self.create(TOPIC, 2, **configs)
         for key_type in (0, 1):
             await self.ask(FindCoordinatorRequest(key="any", key_type=key_type), 3)
         await self.loaded()
+
+    @property
+    def turns(self) -> Turns:
+        return self.broker.rooms.services.turns
 
     async def create(self, topic: str, partitions: int, **configs: str) -> None:
         rows = [CreatableTopicConfig(name=n.replace("_", "."), value=v) for n, v in configs.items()]
@@ -117,6 +124,7 @@ class TransactionBroker:
 
     def let_markers_take_turns(self) -> None:
         """Let each marker of a transaction, except the first, be written in a later turn of the loop."""
+        self.turns._slice_us = SLICE_US
         sender = self.broker.rooms.transaction_coordinator.marker_sender
         send = sender.send
 
