@@ -25,6 +25,8 @@ AUTHORIZER, REQUESTS = "kafka.authorizer.logger", "kafka.request.logger"
 #: Libraries that log.
 LIBRARIES = ("asyncio", "kazoo", "py.warnings")
 PACKAGES = ("kwire.server.", "server.")
+#: The prefix of the loggers of this package: tests may have imported it under both of its names.
+OWN = __name__.removesuffix("loggers")
 
 
 class NoSuchLogger(LookupError):
@@ -80,9 +82,8 @@ def _loggers() -> dict[str, logging.Logger]:
     for name in (AUTHORIZER, REQUESTS):
         found[name] = logging.getLogger(name)
     for name in list(logging.root.manager.loggerDict):
-        shown = name_of(name)
-        if shown != name or name in LIBRARIES:
-            found[shown] = logging.getLogger(name)
+        if name.startswith(OWN) or name in LIBRARIES:
+            found[name_of(name)] = logging.getLogger(name)
     return found
 
 
