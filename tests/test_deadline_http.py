@@ -44,6 +44,8 @@ def endless(
         try:
             yield listener.getsockname()[1]
         finally:
+            with suppress(OSError):  # wakes the thread if nobody has connected before the deadline
+                listener.shutdown(socket.SHUT_RDWR)
             listener.close()
             thread.join()
 
