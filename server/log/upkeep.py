@@ -210,7 +210,9 @@ class LogUpkeep:
         """Delete old segments by retention, with pauses in which clients are served."""
         logs = self._manager.logs()
         for first in range(0, len(logs), LOGS_AT_ONCE):
-            self._manager.retention(self._clock.now_ms(), logs[first : first + LOGS_AT_ONCE])
+            for log in logs[first : first + LOGS_AT_ONCE]:
+                if self._manager.retention(self._clock.now_ms(), (log,)):
+                    await asyncio.sleep(0)  # files were made and renamed, which takes milliseconds
             await asyncio.sleep(0)
         if self.on_retained is not None:
             self.on_retained()

@@ -201,6 +201,24 @@ def test_retention_goes_over_many_logs_with_pauses(
     assert turns >= 3
 
 
+def test_turn_deletes_old_segments_of_one_log_only(room: Room) -> None:
+    logs = [room.manager.create(TopicPartition("t", n), None, LogConfig(), NOW) for n in range(5)]
+    for log in logs:
+        append(log, batch(b"a"))
+    room.clock.advance(8 * 24 * 3600 * 1000)
+
+    async def run() -> None:
+        work = asyncio.ensure_future(room.upkeep.retain())
+        deleted = 0
+        while not work.done():
+            await asyncio.sleep(0)
+            before, deleted = deleted, sum(log.log_start_offset for log in logs)
+            assert deleted - before <= 1
+        assert deleted == 5
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("settings", "interval_ms"),
     [({}, 1000), ({"log.flush.scheduler.interval.ms": "2500"}, 2500)],
