@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Mapping
+from functools import partial
 
 from kwire.errors import ErrorCode
 from kwire.messages.delete_records import (
@@ -74,5 +75,10 @@ def delete_records(
         return response
 
     loop = asyncio.get_running_loop()
-    waiter = LowWatermarkWaiter(loop, waiting, timeout_ms=request.timeout_ms)
+    waiter = LowWatermarkWaiter(
+        loop,
+        waiting,
+        timeout_ms=request.timeout_ms,
+        in_turns=partial(ctx.services.turns.start, owner=ctx.connection),
+    )
     return ctx.later(waiter.future, finish)

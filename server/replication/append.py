@@ -25,11 +25,13 @@ import copyreg
 import logging
 from collections.abc import Awaitable, Callable, Container, Hashable, Sequence
 from concurrent.futures import BrokenExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 from kwire.records.layout import ATTRIBUTES_AT, CODEC_MASK
 
+from ..cause import cause
 from ..log.validator import (
     INLINE_READ_BYTES,
     INLINE_REWRITE_BYTES,
@@ -263,7 +265,14 @@ class Appends:
         if all_committed and not waiting:
             return results
         loop = asyncio.get_running_loop()
-        waiter = CommitWaiter(loop, results, acks, timeout_ms=timeout_ms, appending=len(waiting))
+        waiter = CommitWaiter(
+            loop,
+            results,
+            acks,
+            timeout_ms=timeout_ms,
+            appending=len(waiting),
+            in_turns=partial(self._turns.start, owner=cause()),
+        )
         for each in waiting:
             task = loop.create_task(self._append_later(each, waiter))
             self._tasks.add(task)  # the loop itself keeps only a weak reference

@@ -10,6 +10,7 @@ DelayedProduce, DelayedDeleteRecords (the lists are their watcher lists, without
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.errors import ErrorCode
@@ -26,8 +27,18 @@ if TYPE_CHECKING:
 #: In a read, the limit that no segment reaches. Unit: bytes.
 ANY_SIZE: Final = 0x7FFFFFFF
 
-#: A fetch that ends leaves this many partitions at once, and others in steps of as many.
-LEFT_AT_ONCE: Final = 512
+#: A fetch that ends leaves this many partitions at once, and more in steps of LEFT_IN_STEP.
+LEFT_AT_ONCE: Final = 16
+LEFT_IN_STEP: Final = 256
+
+#: Runs steps in turns with other work.
+InTurns = Callable[[Generator[None, None, None]], object]
+
+
+def at_once(steps: Generator[None, None, None]) -> None:
+    """Run all steps in this turn."""
+    for _ in steps:
+        pass
 
 
 class Watched(Protocol):
@@ -90,7 +101,7 @@ class FetchWaiter:
         max_wait_ms: int,
         read_committed: bool,
         of_replica: bool = False,
-        in_turns: Callable[[Generator[None, None, None]], object] | None = None,
+        in_turns: InTurns | None = None,
     ) -> None:
         self.future: asyncio.Future[bool] = loop.create_future()
         self._in_turns = in_turns
@@ -125,8 +136,8 @@ class FetchWaiter:
             partition.waiters.fetches.pop(self, None)
 
     def _leave_in_steps(self, partitions: list[Watched]) -> Generator[None, None, None]:
-        for first in range(0, len(partitions), LEFT_AT_ONCE):
-            for partition in partitions[first : first + LEFT_AT_ONCE]:
+        for first in range(0, len(partitions), LEFT_IN_STEP):
+            for partition in partitions[first : first + LEFT_IN_STEP]:
                 partition.waiters.fetches.pop(self, None)
             yield
 
@@ -137,12 +148,14 @@ class CommitWaiter:
     Shape: `results` has one entry per row; rows that fail get their error there: REQUEST_TIMED_OUT
     when the time is over (with None it never is), NOT_LEADER_OR_FOLLOWER when this broker no longer
     leads the partition. `future` returns `results` when no row is left to wait for. `appending`
-    rows are appended after the waiter was made; the timeout starts with the last of them.
+    rows are appended after the waiter was made; the timeout starts with the last of them. Many may
+    time out at one moment: `in_turns` runs the steps in which each does.
     """
 
     __slots__ = (
         "_acks",
         "_appending",
+        "_in_turns",
         "_loop",
         "_missing",
         "_timeout_ms",
@@ -159,6 +172,7 @@ class CommitWaiter:
         *,
         timeout_ms: int | None,
         appending: int = 0,
+        in_turns: InTurns = at_once,
     ) -> None:
         self.future: asyncio.Future[list[AppendInfo | AppendError]] = loop.create_future()
         self.results = results
@@ -168,6 +182,7 @@ class CommitWaiter:
         self._timer: asyncio.TimerHandle | None = None
         self._timeout_ms = timeout_ms
         self._loop = loop
+        self._in_turns = in_turns
 
     def require(self, row: int, partition: Watched) -> None:
         """Wait until a row's records are committed, if acks requires it."""
@@ -215,7 +230,7 @@ class CommitWaiter:
 
     def cancel(self) -> None:
         """Stop waiting; the future is cancelled."""
-        self._let_go()
+        at_once(self._let_go(None))
         self.future.cancel()
 
     def _end_if_done(self) -> None:
@@ -225,16 +240,20 @@ class CommitWaiter:
             if not self.future.done():
                 self.future.set_result(self.results)
 
-    def _let_go(self) -> dict[int, Watched]:
-        missing, self._missing = self._missing, {}
-        for row, partition in missing.items():
-            partition.waiters.commits.pop((self, row), None)
-        return missing
+    def _let_go(self, error: AppendError | None) -> Generator[None, None, None]:
+        """Wait for no row any longer; rows that have not been committed meanwhile get the error."""
+        missing = self._missing
+        while missing:
+            for _ in range(min(len(missing), LEFT_IN_STEP)):
+                row, partition = missing.popitem()
+                partition.waiters.commits.pop((self, row), None)
+                if error is not None:
+                    self.results[row] = error
+            yield
+        self._end_if_done()
 
     def _time_out(self) -> None:
-        for row in self._let_go():
-            self.results[row] = AppendError(ErrorCode.REQUEST_TIMED_OUT)
-        self._end_if_done()
+        self._in_turns(self._let_go(AppendError(ErrorCode.REQUEST_TIMED_OUT)))
 
 
 class LowWatermarkWaiter:
@@ -242,10 +261,10 @@ class LowWatermarkWaiter:
 
     Shape: `required` are (row, partition, offset). `future` returns for each row an error and the
     low watermark: REQUEST_TIMED_OUT when the time is over, NOT_LEADER_OR_FOLLOWER with -1 when this
-    broker no longer leads the partition.
+    broker no longer leads the partition. `in_turns` is as for a CommitWaiter.
     """
 
-    __slots__ = ("_found", "_missing", "_timer", "future")
+    __slots__ = ("_found", "_in_turns", "_missing", "_timer", "future")
 
     def __init__(
         self,
@@ -253,7 +272,9 @@ class LowWatermarkWaiter:
         required: Iterable[tuple[int, Watched, int]],
         *,
         timeout_ms: int,
+        in_turns: InTurns = at_once,
     ) -> None:
+        self._in_turns = in_turns
         self.future: asyncio.Future[dict[int, tuple[ErrorCode, int]]] = loop.create_future()
         self._missing: dict[int, Watched] = {}
         self._found: dict[int, tuple[ErrorCode, int]] = {}
@@ -271,9 +292,16 @@ class LowWatermarkWaiter:
             self.future.set_result(self._found)
 
     def _time_out(self) -> None:
-        for row, partition in list(self._missing.items()):
-            partition.waiters.starts.pop((self, row), None)
-            self.end(row, ErrorCode.REQUEST_TIMED_OUT, partition.low_watermark)
+        self._in_turns(self._give_up())
+
+    def _give_up(self) -> Generator[None, None, None]:
+        missing = self._missing
+        while missing:
+            for row in list(islice(missing, LEFT_IN_STEP)):
+                partition = missing[row]
+                partition.waiters.starts.pop((self, row), None)
+                self.end(row, ErrorCode.REQUEST_TIMED_OUT, partition.low_watermark)
+            yield
 
 
 class Waiters:

@@ -39,7 +39,7 @@ STEP = 64
 #: How many partitions all fetches that wait may watch together, at about 700 bytes each, and how many a fetch may watch
 #: without being counted. A fetch of a client that has its share is answered with what there is.
 MAX_WATCHED = 200_000
-FEW_WATCHED = 32
+FEW_WATCHED = 16
 
 #: How long a fetch waits for delayed records. Source: remote.fetch.max.wait.ms.
 LATER_READ_WAIT_MS = 500

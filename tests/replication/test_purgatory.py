@@ -12,12 +12,12 @@ from kwire.errors import ErrorCode
 from server.log.validator import AppendError, AppendInfo
 from server.replication.append import NOT_YET
 from server.replication.partition import Partition
-from server.replication.purgatory import LEFT_AT_ONCE, CommitWaiter, FetchWaiter
+from server.replication.purgatory import LEFT_IN_STEP, CommitWaiter, FetchWaiter, LowWatermarkWaiter
 from tests.support.replicas import NOW, Replicas, batch
 
 SIZE = len(batch(b"value"))
-#: More partitions than a fetch leaves at once.
-MANY = 2 * LEFT_AT_ONCE + 1
+#: More partitions than a request leaves in one step.
+MANY = 2 * LEFT_IN_STEP + 1
 
 
 def fetch_waiter(
@@ -76,7 +76,7 @@ def test_fetches_of_many_partitions_that_end_together_leave_them_in_steps(room: 
         for each in left:
             known = watched(partitions)
             for _ in each:
-                assert 0 < known - watched(partitions) <= LEFT_AT_ONCE
+                assert 0 < known - watched(partitions) <= LEFT_IN_STEP
                 known = watched(partitions)
         assert len(left) == 3 and not watched(partitions)
 
@@ -276,5 +276,44 @@ def test_effort_of_a_commit_and_of_a_timeout_does_not_grow_with_all_that_wait(
         for waiter in waiters[10:]:
             waiter._time_out()
         assert waiting.looked_at == 20 and not waiting
+
+    asyncio.run(run())
+
+
+def test_requests_of_many_rows_that_time_out_together_do_so_in_steps(room: Replicas) -> None:
+    async def run() -> None:
+        room.create("a", MANY, replicas=(0, 1), isr=(0, 1))
+        partitions = [room.partition("a", number) for number in range(MANY)]
+        loop = asyncio.get_running_loop()
+        steps: list[Generator[None, None, None]] = []
+        produce = CommitWaiter(
+            loop, [appended(1) for _ in partitions], -1, timeout_ms=0, in_turns=steps.append
+        )
+        for row, partition in enumerate(partitions):
+            produce.require(row, partition)
+        produce.start()
+        delete = LowWatermarkWaiter(
+            loop,
+            [(row, each, 1) for row, each in enumerate(partitions)],
+            timeout_ms=0,
+            in_turns=steps.append,
+        )
+        while len(steps) < 2:
+            await asyncio.sleep(0)
+        partitions[0].waiters.fail_commits(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # meanwhile
+        for each in steps:
+            known = waiting(partitions)
+            assert known >= MANY - 1
+            for _ in each:
+                assert 0 < known - waiting(partitions) <= LEFT_IN_STEP
+                known = waiting(partitions)
+        late = AppendError(ErrorCode.REQUEST_TIMED_OUT)
+        assert produce.future.result()[1:] == [late] * (MANY - 1)
+        assert produce.future.result()[0] == AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert {error for error, _ in delete.future.result().values()} == {late.error}
+        assert not waiting(partitions)
+
+    def waiting(partitions: list[Partition]) -> int:
+        return sum(len(each.waiters.commits) + len(each.waiters.starts) for each in partitions)
 
     asyncio.run(run())
