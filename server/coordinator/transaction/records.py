@@ -122,6 +122,6 @@ def version_of(stored: bytes | memoryview) -> int:
 def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Group partitions by topic; both sorted, so that equal sets give equal bytes."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(tps):
+    for topic, partition in tps:
         topics.setdefault(topic, []).append(partition)
-    return topics
+    return {topic: sorted(topics[topic]) for topic in sorted(topics)}
