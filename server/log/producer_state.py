@@ -377,8 +377,13 @@ class ProducerStateManager:
                 if entry.current_txn_first_offset < 0:
                     del self.producers[producer_id]
             yield
-        for producer_id in [p for p, v in self.verifying.items() if v.timestamp <= limit]:
-            del self.verifying[producer_id]
+        ids = iter([*self.verifying])
+        while some := [*islice(ids, EXPIRED_IN_STEP)]:
+            for producer_id in some:
+                tried = self.verifying.get(producer_id)
+                if tried is not None and tried.timestamp <= limit:
+                    del self.verifying[producer_id]
+            yield
 
     @property
     def known(self) -> int:

@@ -9,8 +9,10 @@ import pytest
 from kwire.errors import ErrorCode
 from server.log.log import Log
 from server.log.producer_state import (
+    EXPIRED_IN_STEP,
     CorruptSnapshot,
     ProducerStateManager,
+    Verification,
     parse_snapshot,
 )
 
@@ -154,6 +156,21 @@ def test_idle_producers_are_forgotten_after_the_expiration_time(tmp_path: Path) 
     assert error(log, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     list(log.producers.remove_expired(NOW + DAY_MS))
     assert send(log, 5) == 1
+
+
+def test_producers_whose_transaction_was_never_verified_are_forgotten_in_steps() -> None:
+    producers = ProducerStateManager(DAY_MS)
+    for number in range(2 * EXPIRED_IN_STEP + 1):
+        producers.verifying[number] = Verification(0, 0, NOW, object(), False)
+    producers.verifying[0] = Verification(0, 0, NOW + 1, object(), False)
+    steps = producers.remove_expired(NOW + DAY_MS)
+    next(steps)
+    assert len(producers.verifying) == EXPIRED_IN_STEP + 2
+    producers.clear(0)  # in the meantime
+    producers.verifying[EXPIRED_IN_STEP] = Verification(0, 0, NOW, object(), False)
+    producers.verifying[0] = Verification(0, 0, NOW + 1, object(), False)
+    list(steps)
+    assert list(producers.verifying) == [0]
 
 
 def test_expired_producers_are_not_loaded_but_open_transactions_are(tmp_path: Path) -> None:
