@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         response_header_version,
     )
     from kwire.types import ONE_UUID, ZERO_UUID, uuid_from_str, uuid_to_str
+del TYPE_CHECKING
 
 __all__ = [
     "ONE_UUID",
@@ -89,3 +90,7 @@ def __getattr__(name: str) -> object:
                 globals()[name] = value
                 return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
