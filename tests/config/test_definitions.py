@@ -62,8 +62,10 @@ def test_broker_with_a_number_of_any_length_is_refused_or_starts(text: str) -> N
             ConfigType.BOOLEAN,
             ConfigType.DOUBLE,
         ):
-            with suppress(ConfigError):
+            try:
                 BrokerConfig({name: text})
+            except ConfigError as error:
+                assert error.key in BROKER, name
 
 
 @pytest.mark.parametrize(

@@ -85,10 +85,11 @@ def test_time_that_is_changed_later_does_not_reach_the_broker(
 def test_certificates_and_logins_are_valid_now(other_time: AbstractContextManager[object]) -> None:
     with other_time, SecureBroker() as broker:
         broker.user("alice", password="p")
-        broker.topic("orders")
+        topic = broker.topic("orders")
         broker.allow("User:alice", "Write", topic="orders")
         settings = broker.client_config("alice")
         send(producer(settings.pop("bootstrap.servers"), **settings), "orders")
+        assert len(topic.consume(1)) == 1
 
 
 @pytest.mark.e2e
