@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable
 
 from ...shares import NOBODY
@@ -21,9 +22,9 @@ class CountedGroup:
     offsets: OffsetStore
 
     @property
+    @abstractmethod
     def is_empty(self) -> bool:
         """Whether the group has no members."""
-        raise NotImplementedError
 
     def __init__(self, memory: GroupMemory | None, client: Hashable = NOBODY) -> None:
         self.memory = memory or GroupMemory()
