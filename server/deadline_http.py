@@ -7,7 +7,8 @@ its caller for as long as it likes. Only the system's search for a name's addres
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 from urllib.request import HTTPHandler, HTTPSHandler, Request
@@ -45,7 +46,8 @@ class Deadline:
             try:
                 sock.deadline = self
                 sock.settimeout(left_s)
-                sock.connect(place)
+                with self.timeouts():
+                    sock.connect(place)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError as error:
                 sock.close()
@@ -53,6 +55,15 @@ class Deadline:
             else:
                 return sock
         raise failed
+
+    @contextmanager
+    def timeouts(self) -> Iterator[None]:
+        """Say which limit ended a step: a socket's own error names none. Errors: DeadlinePassed."""
+        try:
+            yield
+        except TimeoutError:
+            self.left_s()
+            raise DeadlinePassed(f"no byte within {STILL_S * 1000:.0f} ms") from None
 
     def handlers(self, context: ssl.SSLContext | None = None) -> list[Any]:
         """Handlers for `urllib.request.build_opener`. Shape: `context` is for https; None if there is none."""
@@ -71,7 +82,8 @@ class _Socket(socket.socket):
 
     def recv_into(self, *args: Any) -> int:
         self.settimeout(self.deadline.left_s())
-        return super().recv_into(*args)
+        with self.deadline.timeouts():
+            return super().recv_into(*args)
 
 
 def _with_deadline(tls: ssl.SSLSocket, deadline: Deadline) -> None:
@@ -80,7 +92,8 @@ def _with_deadline(tls: ssl.SSLSocket, deadline: Deadline) -> None:
 
     def recv_into(*args: Any) -> int:
         tls.settimeout(deadline.left_s())
-        return read(*args)
+        with deadline.timeouts():
+            return read(*args)
 
     tls.recv_into = recv_into  # type: ignore[assignment, method-assign]
 
@@ -100,7 +113,8 @@ class _TlsConnection(HTTPSConnection):
         self._create_connection = lambda address, *_: deadline.connected(address)
 
     def connect(self) -> None:
-        super().connect()
+        with self._deadline.timeouts():
+            super().connect()
         _with_deadline(self.sock, self._deadline)
 
 

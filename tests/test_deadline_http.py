@@ -127,3 +127,19 @@ def test_metrics_that_go_on_for_ever_end_at_the_deadline(monkeypatch: pytest.Mon
     monkeypatch.setattr("server.cli.top.TIMEOUT_MS", 100)
     with endless(OK + b"\r\n") as port:
         assert "100 ms" in (scrape_of(f"127.0.0.1:{port}").error or "")
+
+
+def test_silent_server_ends_at_the_deadline_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cli.top.TIMEOUT_MS", 100)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert scrape_of(place).error == "not answered within 100 ms"
+
+
+def test_step_without_progress_names_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.deadline_http.STILL_S", 0.05)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(FetchFailed, match="50 ms"),
+    ):
+        read_url(f"http://127.0.0.1:{silent.getsockname()[1]}/keys", ManualClock().monotonic_ms)
