@@ -14,7 +14,7 @@ cdef enum:
     # server/handlers/fetch.py, fetch_plain.py
     READS_ZSTD_SINCE = 10
     NEWEST_FETCH = 18
-    MOST_FETCHED = 255
+    MAX_FETCHED = 255
     JOINED_BYTES = 16 * 1024
     # What a row takes at most besides its records, and a topic besides its name.
     FETCHED_BYTES = 56
@@ -89,7 +89,7 @@ def take_fetch(frame, Py_ssize_t at, int version, dict sessions, fetched_partiti
 
 cdef taken(const uint8_t* p, const uint8_t* end, int version, dict sessions, fetched_partition):
     cdef bint flexible = version >= FETCH_FLEXIBLE_SINCE, by_id = version >= FETCH_IDS_SINCE
-    cdef Asked rows[MOST_FETCHED]
+    cdef Asked rows[MAX_FETCHED]
     cdef int64_t topics, left, size
     cdef int count = 0
     cdef int64_t max_wait_ms, min_bytes, max_bytes, session_epoch
@@ -122,7 +122,7 @@ cdef taken(const uint8_t* p, const uint8_t* end, int version, dict sessions, fet
                     return None
     else:
         partitions = {}
-    if not read_length(&p, end, flexible, 4, &topics) or not 0 <= topics <= MOST_FETCHED:
+    if not read_length(&p, end, flexible, 4, &topics) or not 0 <= topics <= MAX_FETCHED:
         return None
     while topics:
         topics -= 1
@@ -136,7 +136,7 @@ cdef taken(const uint8_t* p, const uint8_t* end, int version, dict sessions, fet
                 return None
             topic, topic_id = PyUnicode_DecodeUTF8(<const char*>p, size, NULL), NO_ID
             p += size
-        if not read_length(&p, end, flexible, 4, &left) or not 0 <= left <= MOST_FETCHED - count:
+        if not read_length(&p, end, flexible, 4, &left) or not 0 <= left <= MAX_FETCHED - count:
             return None
         while left:
             left -= 1
@@ -290,15 +290,15 @@ def write_rows(int version, list rows):
     """
     cdef bint flexible = version >= FETCH_FLEXIBLE_SINCE, by_id = version >= FETCH_IDS_SINCE
     cdef Py_ssize_t count = len(rows), number, room, size, total
-    cdef int group_of[MOST_FETCHED]
-    cdef int counts[MOST_FETCHED]
+    cdef int group_of[MAX_FETCHED]
+    cdef int counts[MAX_FETCHED]
     cdef int groups = 0, group
     cdef dict known = {}
     cdef list names = [], parts = [], read = []
     cdef bytes name
     cdef uint8_t* start
     cdef uint8_t* p
-    if version < SESSIONS_SINCE or count > MOST_FETCHED:
+    if version < SESSIONS_SINCE or count > MAX_FETCHED:
         return None
     room = FETCHED_TOPIC_BYTES
     for number in range(count):
@@ -311,7 +311,7 @@ def write_rows(int version, list rows):
         if place is None:
             place = known[called] = groups
             name = called if by_id else (<str>called).encode()
-            if len(name) > MOST_FETCHED - 1:
+            if len(name) > MAX_FETCHED - 1:
                 return None
             names.append((called, name))
             room += FETCHED_TOPIC_BYTES + len(name)

@@ -24,8 +24,8 @@ cdef enum:
     BATCHES_REMEMBERED = 5  # server/log/producer_state.py
     HINTS = 16  # server/log/reader.py
     # More are not plain here; Python takes 126 of each.
-    MOST_TOPICS = 32
-    MOST_ROWS = 64
+    MAX_TOPICS = 32
+    MAX_ROWS = 64
 
 cdef int64_t UNKNOWN_TIMESTAMP = -INT64_MAX - 1  # UNKNOWN of server/log/segment.py
 cdef int64_t INT32_LAST = 0x7FFFFFFF  # SEQUENCE_MASK of server/log/producer_state.py, too
@@ -47,8 +47,8 @@ cdef struct Topic:
 cdef struct Request:
     bint is_whole  # with its header, and to be answered at once
     int acks, topics, rows
-    Topic topic[MOST_TOPICS]
-    Row row[MOST_ROWS]
+    Topic topic[MAX_TOPICS]
+    Row row[MAX_ROWS]
 
 
 cdef inline int64_t number(value) except? -1:
@@ -72,7 +72,7 @@ cdef bint read_request(uint8_t* p, uint8_t* end, int version, Request* request) 
     request.acks = <int>big_endian(p + 1, 2)
     request.topics = topics = p[HEAD_BYTES] - 1
     p += HEAD_BYTES + 1
-    if not -1 <= request.acks <= 1 or not 0 < topics <= MOST_TOPICS:
+    if not -1 <= request.acks <= 1 or not 0 < topics <= MAX_TOPICS:
         return False
     topic = request.topic
     while topics:
@@ -86,7 +86,7 @@ cdef bint read_request(uint8_t* p, uint8_t* end, int version, Request* request) 
         p += topic.name_bytes
         topic.rows = rows = p[0] - 1
         p += 1
-        if rows <= 0 or request.rows + rows > MOST_ROWS:
+        if rows <= 0 or request.rows + rows > MAX_ROWS:
             return False
         while rows:
             rows -= 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: An eighth is reserved for everything else, within these limits.
-LEAST_KEPT, MOST_KEPT = 32, 256
+MIN_KEPT, MAX_KEPT = 32, 256
 #: The maximum number of log files that are kept open.
-MOST_FILES = 16_384
+MAX_FILES = 16_384
 
 
 class Budget(NamedTuple):
@@ -30,7 +30,7 @@ def budget() -> Budget:
     except (ImportError, ValueError, OSError):  # no such limit on this platform
         return Budget(None, 512)
     if soft == resource.RLIM_INFINITY:
-        return Budget(None, MOST_FILES)
-    free = max(2, soft - min(max(soft // 8, LEAST_KEPT), MOST_KEPT))
-    files = min(MOST_FILES, free // 2)
+        return Budget(None, MAX_FILES)
+    free = max(2, soft - min(max(soft // 8, MIN_KEPT), MAX_KEPT))
+    files = min(MAX_FILES, free // 2)
     return Budget(free - files, files)

@@ -49,9 +49,9 @@ AT_ONCE_STEPS = 64
 LONG_US = 4_000
 LONG_STEPS = 8_000
 #: The number of pieces of clients' long work that share the slices, each for another client address.
-MOST_LONG = 2
+MAX_LONG = 2
 #: The maximum number of pieces of one client address that have begun, for those that can wait before they begin.
-MOST_BEGUN = 8
+MAX_BEGUN = 8
 
 
 def _line_of(owner: object) -> object:
@@ -179,7 +179,7 @@ class _LongWork:
         """Whether the work is in the rotation, or there is room for it; if not, it waits."""
         if work in self.running:
             return True
-        if len(self.running) >= MOST_LONG or self._runs(work.client):
+        if len(self.running) >= MAX_LONG or self._runs(work.client):
             self.park(work)
             return False
         self.running.add(work)
@@ -201,7 +201,7 @@ class _LongWork:
 
     def next(self) -> _Work[Any] | None:
         """Move the next piece that waits to the rotation, if there is room, and return it."""
-        if len(self.running) >= MOST_LONG:
+        if len(self.running) >= MAX_LONG:
             return None
         client = next((client for client in self.parked.owners if not self._runs(client)), None)
         if client is None:
@@ -302,7 +302,7 @@ class Turns:
 
     def _has_begun_much(self, client: object) -> bool:
         number = self._clients.number(client) + self._long.parked.number(client)
-        return number >= MOST_BEGUN
+        return number >= MAX_BEGUN
 
     def has_time(self, more_us: int = 0) -> bool:
         """Whether the slice of this turn of the loop has time left, for brief work that is not a generator.

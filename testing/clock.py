@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .durations import MOST_MS, Duration, to_ms
+from .durations import MAX_MS, Duration, to_ms
 
 if TYPE_CHECKING:
     from .thread import LoopThread
@@ -76,7 +76,7 @@ class Clock:
             raise ValueError(
                 f"time cannot be advanced by {duration!r}; to set the wall clock back, use jump()"
             )
-        if ms > MOST_MS:
+        if ms > MAX_MS:
             raise ValueError(f"cannot advance by {duration!r}: ten years is the most")
         loop, keep = self._thread.loop, self._keep_members
 

@@ -30,7 +30,7 @@ UNITS = {
     "weeks": 604_800_000,
 }
 #: Ten years, by which the time can be moved at once: asyncio's timers end at some decades.
-MOST_MS = 10 * 365 * 86_400_000
+MAX_MS = 10 * 365 * 86_400_000
 _FORM = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 
 Duration = str | int | float | timedelta

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
-from .durations import MOST_MS, Duration, to_ms
+from .durations import MAX_MS, Duration, to_ms
 from .nearest import nearest
 
 
@@ -124,7 +124,7 @@ class Rule:
             if not isinstance(value, types) or isinstance(value, bool) != is_flag:
                 raise TypeError(f"{each.name} is {words}, not {value!r}")
 
-    def _waits(self, name: str, most_ms: int = MOST_MS) -> int | None:
+    def _waits(self, name: str, most_ms: int = MAX_MS) -> int | None:
         """How long an argument says to wait, in milliseconds; None if it is not given.
 
         Errors: ValueError for less than nothing and for more than timers, or the field of a response, can hold.
@@ -134,7 +134,7 @@ class Rule:
         if ms is not None and ms < 0:
             raise ValueError(f"{name} cannot be negative")
         if ms is not None and ms > most_ms:
-            most = "ten years" if most_ms == MOST_MS else f"{most_ms} ms"
+            most = "ten years" if most_ms == MAX_MS else f"{most_ms} ms"
             raise ValueError(f"{name} is at most {most}, not {duration!s:.60}")
         return ms
 
@@ -209,9 +209,9 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 #: `throttle_time_ms` of a response is an int32.
-MOST_THROTTLE_MS = 2**31 - 1
+MAX_THROTTLE_MS = 2**31 - 1
 #: A request of an hour then takes ten years.
-MOST_SLOWDOWN = 87_600
+MAX_SLOWDOWN = 87_600
 
 #: Said last.
 _WHEN = ("nth", "times", "probability", "seed", "after=")
@@ -262,9 +262,9 @@ class Fault(Rule):
             raise ValueError(f"cut is a number of bytes, not {self.cut}")
         self.code = None if self.error is None else checked_error(self.error)
         self.delay_ms = self._waits("delay") or 0
-        self.throttle_ms = self._waits("throttle", MOST_THROTTLE_MS)
+        self.throttle_ms = self._waits("throttle", MAX_THROTTLE_MS)
         self.jump_ms = 0 if self.clock_jump is None else to_ms(self.clock_jump)
-        if abs(self.jump_ms) > MOST_MS:
+        if abs(self.jump_ms) > MAX_MS:
             raise ValueError(f"clock_jump is at most ten years, not {self.clock_jump!s:.60}")
         ends = [
             name
@@ -273,9 +273,9 @@ class Fault(Rule):
         ]
         if len(ends) > 1:
             raise ValueError(f"{ends[0]} and {ends[1]} exclude each other: a request has one end")
-        if self.slowdown is not None and not 1 <= self.slowdown <= MOST_SLOWDOWN:
+        if self.slowdown is not None and not 1 <= self.slowdown <= MAX_SLOWDOWN:
             raise ValueError(
-                f"slowdown is at least 1 and at most {MOST_SLOWDOWN}, not {self.slowdown!s:.60}"
+                f"slowdown is at least 1 and at most {MAX_SLOWDOWN}, not {self.slowdown!s:.60}"
             )
         if not ends and self.delay is None and self.slowdown is None and self.clock_jump is None:
             words = ", ".join((*_ENDS, "delay", "slowdown", "clock_jump"))

@@ -39,7 +39,7 @@ CHECKS = frozenset({"LogUpkeep._repeat.<locals>.run", "clean", "drop_laggards", 
 CHECK_S = 60.0
 
 #: How many turns of the loop one step may take to come to rest. Only busy clients can make it take more.
-MOST_TURNS = 500
+MAX_TURNS = 500
 
 
 #: The broker to which the running code belongs, for loops that run several.
@@ -145,7 +145,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     async def settle(self) -> None:
         """Return when nothing is left to do at this moment."""
         quiet = 0
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             await asyncio.sleep(0)
             quiet = 0 if self._ready or self.saw_events else quiet + 1  # type: ignore[attr-defined]
             if quiet == 2:

@@ -61,7 +61,7 @@ LONGEST = (
 LAST = ("records", "wire")
 
 #: The summary of a run with workers lists at most this many files, and only those that take this long.
-MOST_FILES, LONG_FILE_S = 40, 10.0
+MAX_FILES, LONG_FILE_S = 40, 10.0
 
 # `make test` uses the same examples each time, `make test-long` looks for new ones.
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
@@ -186,7 +186,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]
             terminalreporter.write_line(f"stage {stage}: {count} tests in {seconds:.1f} s")
     if WORKERS:
-        longest = sorted(FILE_SECONDS.items(), key=lambda each: -each[1])[:MOST_FILES]
+        longest = sorted(FILE_SECONDS.items(), key=lambda each: -each[1])[:MAX_FILES]
         for path, seconds in longest:
             if seconds >= LONG_FILE_S:
                 terminalreporter.write_line(f"file {path}: {seconds:.1f} s")

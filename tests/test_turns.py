@@ -13,8 +13,8 @@ from server.cause import Own, cause, caused_by
 from server.turns import (
     AT_ONCE_STEPS,
     LONG_STEPS,
-    MOST_BEGUN,
-    MOST_LONG,
+    MAX_BEGUN,
+    MAX_LONG,
     Turns,
 )
 
@@ -236,7 +236,7 @@ async def test_few_pieces_of_long_work_are_in_the_rotation_at_a_time() -> None:
         turns.run(noted(progress, str(owner.number), all_steps), owner)
     while turns.waiting:
         await asyncio.sleep(0)
-        assert sum(LONG_STEPS + 2_000 < n < all_steps for n in progress.values()) <= MOST_LONG
+        assert sum(LONG_STEPS + 2_000 < n < all_steps for n in progress.values()) <= MAX_LONG
     assert set(progress.values()) == {all_steps} and len(progress) == len(owners)
 
 
@@ -281,7 +281,7 @@ async def test_long_work_waits_in_rotation_by_client_address() -> None:
         turns.run(noted(progress, str(owner.number), 3 * LONG_STEPS), owner)
     while progress["-1"] < 3 * LONG_STEPS:
         await asyncio.sleep(0)
-    assert sum(n == 3 * LONG_STEPS for n in progress.values()) <= 2 * MOST_LONG
+    assert sum(n == 3 * LONG_STEPS for n in progress.values()) <= 2 * MAX_LONG
     turns.close()
 
 
@@ -289,7 +289,7 @@ async def test_long_work_waits_in_rotation_by_client_address() -> None:
 async def test_short_work_and_the_brokers_own_do_not_wait_for_long_work() -> None:
     turns = Turns(still, slice_steps=2_000)
     progress = Counter[str]()
-    for number in range(2 * MOST_LONG):
+    for number in range(2 * MAX_LONG):
         turns.run(noted(progress, str(number), 20 * LONG_STEPS), Peer("ab"[number % 2], number))
     for _ in range(200):
         await asyncio.sleep(0)
@@ -298,7 +298,7 @@ async def test_short_work_and_the_brokers_own_do_not_wait_for_long_work() -> Non
     before = progress.total()
     while not (own.done() and short.done()):
         await asyncio.sleep(0)
-    assert progress.total() - before <= (MOST_LONG + 2) * 4 * LONG_STEPS
+    assert progress.total() - before <= (MAX_LONG + 2) * 4 * LONG_STEPS
     turns.close()
 
 
@@ -313,7 +313,7 @@ async def test_long_work_that_is_cancelled_while_it_waits_is_closed_at_once() ->
         finally:
             closed.append(number)
 
-    number = MOST_LONG + 3
+    number = MAX_LONG + 3
     futures = [turns.run(work(n), Peer(str(n))) for n in range(number)]
     for _ in range(4 * number):
         await asyncio.sleep(0)
@@ -321,9 +321,9 @@ async def test_long_work_that_is_cancelled_while_it_waits_is_closed_at_once() ->
     futures[-1].cancel()
     await asyncio.sleep(0)
     assert closed == [number - 1] and turns.waiting == number - 1
-    for future in futures[:MOST_LONG]:
+    for future in futures[:MAX_LONG]:
         future.cancel()
-    await asyncio.wait(futures[MOST_LONG:])
+    await asyncio.wait(futures[MAX_LONG:])
     assert sorted(closed) == list(range(number)) and turns.waiting == 0
 
 
@@ -340,23 +340,23 @@ async def test_work_that_can_wait_is_not_begun_while_much_of_its_client_waits() 
             can_wait=True,
         )
 
-    for number in range(MOST_BEGUN + 1):
+    for number in range(MAX_BEGUN + 1):
         begin(f"first-{number}", "a")
-    for _ in range(6 * (MOST_BEGUN + 1)):
+    for _ in range(6 * (MAX_BEGUN + 1)):
         await asyncio.sleep(0)
-    assert len(progress) == MOST_BEGUN
+    assert len(progress) == MAX_BEGUN
     for number in range(20):
         begin(f"more-{number}", "a")
     given_up = begin("given up", "a")
     assert isinstance(given_up, asyncio.Future)
     given_up.cancel()
     other = begin("other", "b", 20)
-    assert len(progress) == MOST_BEGUN + 1 and other is None  # another client's is begun, and done
+    assert len(progress) == MAX_BEGUN + 1 and other is None  # another client's is begun, and done
     while turns.waiting:
         await asyncio.sleep(0)
         unfinished = sum(n < all_steps for n in progress.values()) - 1
-        assert unfinished <= MOST_BEGUN + 1
-    assert len(progress) == MOST_BEGUN + 22 and "given up" not in progress
+        assert unfinished <= MAX_BEGUN + 1
+    assert len(progress) == MAX_BEGUN + 22 and "given up" not in progress
 
 
 @on_loop
@@ -433,7 +433,7 @@ async def test_work_belongs_to_the_connection_whose_work_set_it_off() -> None:
     while turns.waiting:
         await asyncio.sleep(0)
         unfinished = sum(n < 2 * LONG_STEPS for n in progress.values()) - 1
-        assert unfinished <= MOST_BEGUN + 1
+        assert unfinished <= MAX_BEGUN + 1
     assert set(seen) == {attacker} and len(seen) == 200
     assert await task is attacker
 
@@ -465,8 +465,8 @@ async def test_work_that_waits_to_begin_begins_after_coroutines_of_its_client() 
         for _ in range(5):
             await turns.pause(Peer("a", number))
 
-    tasks = [asyncio.create_task(coroutine(number)) for number in range(2 * MOST_BEGUN)]
-    while turns.waiting < MOST_BEGUN:
+    tasks = [asyncio.create_task(coroutine(number)) for number in range(2 * MAX_BEGUN)]
+    while turns.waiting < MAX_BEGUN:
         await asyncio.sleep(0)
     last = turns.start(count(3), Peer("a", -1), can_wait=True)
     assert isinstance(last, asyncio.Future)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 PATH = Path(__file__).with_name("cells.json")
-MOST_CELLS = 40
+MAX_CELLS = 40
 
 #: Sizes in bytes; java is kafka-producer-perf-test, rdkafka confluent-kafka, go franz-go.
 FACTORS: dict[str, tuple[Any, ...]] = {

@@ -13,7 +13,7 @@ from .plots import plots
 from .report import Report, why, write_whole
 
 #: Rows shown in one table; the JSON report has all.
-MOST_ROWS = 500
+MAX_ROWS = 500
 
 _CSS = """
 :root{--ink:#1c2128;--soft:#5f6670;--line:#dfe3e8;--paper:#fff;--bad:#b3261e;--good:#1b7a43;--shade:#f6f7f9}
@@ -179,8 +179,8 @@ def _table(
             f"<{tag}{looks.get(number, '')}>{cell}</{tag}>" for number, cell in enumerate(row)
         )
 
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows[:MOST_ROWS])
-    more = len(rows) - MOST_ROWS
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows[:MAX_ROWS])
+    more = len(rows) - MAX_ROWS
     rest = f"<p class=soft>{more:,} more in the JSON report.</p>" if more > 0 else ""
     return f"<div class=sheet><table><tr>{cells(head, 'th')}</tr>{body}</table></div>{rest}"
 

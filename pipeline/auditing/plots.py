@@ -21,7 +21,7 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7A
 _RED = "#B3261E"
 #: The most bars or lines that are still readable.
 MOST = 40
-MOST_TOPICS = 6
+MAX_TOPICS = 6
 
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -157,7 +157,7 @@ def _timestamps(report: Report) -> Figure | None:
             topics[facts.topic].append(facts)
     if not topics:
         return None
-    chosen = list(topics)[:MOST_TOPICS]
+    chosen = list(topics)[:MAX_TOPICS]
     columns = min(2, len(chosen))
     lines = -(-len(chosen) // columns)
     figure, axes = _figure(2.6 * lines, columns, lines)
@@ -199,7 +199,7 @@ def _batches(report: Report) -> Figure | None:
             topics[facts.topic][bits] += number
     if not topics:
         return None
-    chosen = list(topics)[:MOST_TOPICS]
+    chosen = list(topics)[:MAX_TOPICS]
     low = min(min(topics[topic]) for topic in chosen)
     high = max(max(topics[topic]) for topic in chosen)
     figure, axes = _figure(3.0)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "worker-"
 #: The store of workers without ZooKeeper, only for this machine; each start has another port.
 STORE_LISTEN = "127.0.0.1:0"
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 
 #: Settings that are addresses, whose ports increase from worker to worker.
 ADDRESSES = ("listeners", "advertised.listeners", "kwire.http.listener")
@@ -166,8 +166,8 @@ def check_directory(path: Path, count: int | None) -> None:
 def plan_of(options: Namespace, properties: Mapping[str, str], config: BrokerConfig) -> WorkerPlan:
     """The plan for the options, with the settings of a single broker. Errors: ConfigError."""
     count: int = options.workers
-    if not 1 <= count <= MOST_WORKERS:
-        raise ConfigError(f"--workers {count}: not between 1 and {MOST_WORKERS}")
+    if not 1 <= count <= MAX_WORKERS:
+        raise ConfigError(f"--workers {count}: not between 1 and {MAX_WORKERS}")
     if options.control is not None:
         raise ConfigError("--control: commands one broker, and cannot be combined with --workers")
     check_ports(properties, count)

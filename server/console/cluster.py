@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 #: The maximum number of problems that are listed.
-MOST_PROBLEMS = 12
+MAX_PROBLEMS = 12
 
 
 @dataclass
@@ -87,7 +87,7 @@ async def gather(console: Console, _: Request) -> dict[str, Any]:
                 text = f"is not in sync on broker {', '.join(behind)}"
             else:
                 continue
-            if len(problems) < MOST_PROBLEMS:
+            if len(problems) < MAX_PROBLEMS:
                 problems.append(
                     Problem(topic.name, partition.partition_index, text, partition.leader_id < 0)
                 )

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 #: The maximum numbers of members and partitions of one group that are shown.
-MOST_MEMBERS = 500
-MOST_PARTITIONS = 2_000
+MAX_MEMBERS = 500
+MAX_PARTITIONS = 2_000
 
 
 @dataclass
@@ -170,9 +170,9 @@ def shown(group: GroupFacts) -> dict[str, Any]:
     ]
     return {
         "group": group,
-        "members": members[:MOST_MEMBERS],
+        "members": members[:MAX_MEMBERS],
         "member_count": len(members),
-        "places": places[:MOST_PARTITIONS],
+        "places": places[:MAX_PARTITIONS],
         "place_count": len(places),
         "lag": total_lag(row.lag for row in places),
         "unread": sum(not row.owner for row in places) if group.state == "Stable" else 0,

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 #: Nodes whose data contains secrets: credentials, tokens, encoded passwords.
 SECRET_NODES = ("/config/users", "/config/brokers", "/delegation_token", "/config/clients")
-MOST_CHILDREN = 1_000
-MOST_NODE_BYTES = 64 * 1024
+MAX_CHILDREN = 1_000
+MAX_NODE_BYTES = 64 * 1024
 #: The maximum number of batches of a segment on a page, and of bytes that are read for them.
-MOST_BATCHES = 100
+MAX_BATCHES = 100
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-MOST_LINES = 500
+MAX_LINES = 500
 
 
 def demand(console: Console) -> None:
@@ -200,7 +200,7 @@ def read_headers(
     found: list[tuple[int, BatchHeader]] = []
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            while position < size and len(found) < MOST_BATCHES:
+            while position < size and len(found) < MAX_BATCHES:
                 file.seek(position)
                 header = read_header(file.read(HEADER_SIZE))
                 found.append((position, header))
@@ -236,7 +236,7 @@ async def gather_tree(console: Console, request: Request) -> dict[str, Any]:
         "stat": stat,
         "text": None if data is None or is_secret(path) else node_text(data),
         "hidden": data is not None and is_secret(path),
-        "children": [(f"{path.rstrip('/')}/{name}", name) for name in children[:MOST_CHILDREN]],
+        "children": [(f"{path.rstrip('/')}/{name}", name) for name in children[:MAX_CHILDREN]],
         "child_count": len(children),
     }
 
@@ -255,7 +255,7 @@ def node_text(data: bytes) -> str:
     """A node's data: JSON on several lines, other data unchanged."""
     import json
 
-    text = data[:MOST_NODE_BYTES].decode("utf-8", "backslashreplace")
+    text = data[:MAX_NODE_BYTES].decode("utf-8", "backslashreplace")
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -299,5 +299,5 @@ def select(lines: list[Any], least: int, words: list[str]) -> Generator[Any, Non
         if line.level >= least and all(word in text for word in words):
             yield line
             shown += 1
-            if shown == MOST_LINES:
+            if shown == MAX_LINES:
                 return

@@ -16,7 +16,7 @@ from ..metadata.image import PartitionImage
 from .refusal import Refusal
 
 #: More replicas than any cluster has brokers; longer lists are not checked one by one.
-MOST_REPLICAS = 10_000
+MAX_REPLICAS = 10_000
 
 NOT_IN_PROGRESS = Refusal(
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
@@ -86,8 +86,8 @@ def _invalid_replicas(
 ) -> Refusal | None:
     if not target:
         return _invalid("Empty replica list specified in partition reassignment.")
-    if len(target) > MOST_REPLICAS:
-        return _invalid(f"More than {MOST_REPLICAS} replica ids in partition reassignment.")
+    if len(target) > MAX_REPLICAS:
+        return _invalid(f"More than {MAX_REPLICAS} replica ids in partition reassignment.")
     listed = ", ".join(map(str, target))
     if len(set(target)) != len(target):
         return _invalid(

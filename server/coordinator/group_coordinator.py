@@ -69,7 +69,7 @@ HASHED_IN_STEP = 64
 
 #: The maximum number of protocols (assignors) of a member. Clients name a handful, and each rebalance examines all of
 #: them.
-MOST_PROTOCOLS = 1000
+MAX_PROTOCOLS = 1000
 
 
 class FetchedGroup(NamedTuple):
@@ -218,7 +218,7 @@ class GroupCoordinator:
         account: Hashable = NOBODY,
     ) -> JoinGroupResponse | WaitingJoin:
         """Add a member; see `Joining` for the differences between versions."""
-        if len(request.protocols) > MOST_PROTOCOLS:
+        if len(request.protocols) > MAX_PROTOCOLS:
             return join_error(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Send = Callable[[int, Any, int], Awaitable[Any]]
 
 #: The number of items in one request, whose message is made in one turn of the loop.
-MOST_ITEMS = 256
+MAX_ITEMS = 256
 
 
 class InterBrokerSender(Generic[T]):
@@ -37,7 +37,7 @@ class InterBrokerSender(Generic[T]):
         send: Callable[[int, list[T]], Awaitable[None]],
         failed: Callable[[list[T]], None],
         *,
-        most_items: int = MOST_ITEMS,
+        most_items: int = MAX_ITEMS,
     ) -> None:
         self._send = send
         self._failed = failed

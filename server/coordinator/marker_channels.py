@@ -31,7 +31,7 @@ WRITE_TXN_MARKERS_VERSION = 1
 
 #: The number of partitions in one part of a transaction's markers, and of parts in one request.
 ENTRY_PARTITIONS = 64
-MOST_ENTRIES = 16
+MAX_ENTRIES = 16
 
 FAILURES = Own("markers that other brokers have not written")
 
@@ -62,7 +62,7 @@ class MarkerChannels:
         self._send_to = send
         self._turns = turns
         self._sender: InterBrokerSender[Entry] = InterBrokerSender(
-            self._send, self._failed, most_items=MOST_ENTRIES
+            self._send, self._failed, most_items=MAX_ENTRIES
         )
 
     def send(self, markers: Markers, written: Written) -> Steps[None]:

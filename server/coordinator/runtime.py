@@ -38,7 +38,7 @@ CLOCK_JUMP_MS = 1_000
 HEAP_TIMERS = 1_000
 """The number of timers after which invalid timers are removed."""
 
-MOST_DUE = 1_000
+MAX_DUE = 1_000
 """The number of due timers that are taken up in one turn of the loop."""
 
 WRITE_DUE = "write_due"
@@ -636,7 +636,7 @@ class CoordinatorRuntime(Generic[S]):
         self.handle = None
         now_ms = self.now_ms()
         due: dict[Concerned, deque[TimerEntry[S]]] = {}
-        for _ in range(MOST_DUE):
+        for _ in range(MAX_DUE):
             if not self.heap or self.heap[0][0] > now_ms:
                 break
             each = heappop(self.heap)

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 #: The delay before the first retry; it doubles with each further retry.
 FIRST_BACKOFF_S = 0.05
-MOST_BACKOFF_S = 2.0
+MAX_BACKOFF_S = 2.0
 #: The maximum number of attempts; with these delays they take about twelve seconds.
 TRIES = 12
 
@@ -277,7 +277,7 @@ class StatePersister:
             if not left or outcome.error_code not in TRY_AGAIN:
                 break
             await asyncio.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, MOST_BACKOFF_S)
+            backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
             answer = self._try(operation, group_id, row)
         answered(outcome)
         self._work_off(key)

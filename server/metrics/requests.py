@@ -31,9 +31,9 @@ SAMPLES = ((1000, 128), (200, 32), (20, 8), (0, 1))
 TIMED_AT_EACH_STEP = 64
 STEPS = (1, 8, 32, 128)
 #: The maximum number of topics counted between two scrapes; each scrape forgets topics that do not exist.
-MOST_TOPICS = 50_000
+MAX_TOPICS = 50_000
 #: Versions are below this.
-MOST_VERSIONS = 32
+MAX_VERSIONS = 32
 
 #: Errors that Apache Kafka does not count as failures of the broker. Source: ReplicaManager.appendToLocalLog,
 #: readFromLog.
@@ -66,7 +66,7 @@ class ApiMetrics:
     )
 
     def __init__(self, steps: tuple[int, ...] = (1,)) -> None:
-        self.versions = [0] * MOST_VERSIONS
+        self.versions = [0] * MAX_VERSIONS
         self.errors: dict[int, int] = {0: 0}
         self.mask = steps[0] - 1
         self.steps = steps[1:]
@@ -277,7 +277,7 @@ class RequestMetrics:
     def _topic(self, key: str | bytes) -> TopicMetrics:
         found = self.topics.get(key)
         if found is None:
-            if len(self.topics) >= MOST_TOPICS:  # clients can send any name
+            if len(self.topics) >= MAX_TOPICS:  # clients can send any name
                 return self.gone
             found = self.topics[key] = TopicMetrics()
         return found

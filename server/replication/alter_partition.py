@@ -32,7 +32,7 @@ ALTER_PARTITION_VERSION = 3
 RETRY_BACKOFF_MS = 50
 RECOVERED = 0
 #: If one answer has more changes than this, the rest share one log line.
-MOST_LINES = 3
+MAX_LINES = 3
 
 #: The proposal was refused; the previous set stays in force, and another may be proposed.
 REFUSED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
@@ -186,15 +186,15 @@ def take_answers(
 
 
 def _report(changed: list[Partition]) -> None:
-    for partition in changed[:MOST_LINES]:
+    for partition in changed[:MAX_LINES]:
         logger.info(
             "%s: in-sync replicas are %s (partition epoch %d)",
             partition.tp,
             ",".join(map(str, partition.isr.isr)),
             partition.state.partition_epoch,
         )
-    if len(changed) > MOST_LINES:
-        logger.info("in-sync replicas of %d more partitions changed", len(changed) - MOST_LINES)
+    if len(changed) > MAX_LINES:
+        logger.info("in-sync replicas of %d more partitions changed", len(changed) - MAX_LINES)
 
 
 def _is_to_be_repeated(

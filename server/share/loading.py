@@ -24,7 +24,7 @@ from .state_errors import told
 logger = logging.getLogger(__name__)
 
 #: The number of states that are read at once.
-MOST_LOADING = 100
+MAX_LOADING = 100
 #: How much of a log a search by time may read in the loop before it is moved out of the loop, and how often it is
 #: retried if the log changes.
 EFFORT = {"headers": 500, "records": 1000, "bytes": 64 * 1024}
@@ -59,7 +59,7 @@ class Loading:
             task.cancel()
 
     def _begin(self) -> None:
-        while self._next and len(self._tasks) < MOST_LOADING:
+        while self._next and len(self._tasks) < MAX_LOADING:
             led = self._next.popleft()
             if not led.gone:
                 task = asyncio.get_running_loop().create_task(self._load(led))

@@ -50,7 +50,7 @@ RUN_BYTES = 175
 STEP = 256
 
 #: A delivery count is stored in 16 bits.
-MOST_DELIVERIES = 0x7FFF
+MAX_DELIVERIES = 0x7FFF
 STORED = (AVAILABLE, ACQUIRED, *FINAL)
 
 _FIRST = attrgetter("first")
@@ -764,7 +764,7 @@ class _Lock:
 
     def take(self, run: Run) -> None:
         """Deliver an available run, and count the delivery."""
-        run.delivery_count = min(run.delivery_count + 1, MOST_DELIVERIES)
+        run.delivery_count = min(run.delivery_count + 1, MAX_DELIVERIES)
         run.member_id = self.member_id
         self._partition._set_state(run, ACQUIRED)
         self.renew(run)

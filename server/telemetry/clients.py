@@ -20,9 +20,9 @@ from .subscriptions import DEFAULT_INTERVAL_MS, EVERYTHING, Client, Subscription
 #: zstd, lz4, gzip, snappy, in order of preference. Clients may also send uncompressed bytes.
 COMPRESSION_TYPES = (4, 3, 1, 2)
 #: Beyond this number, an instance of the client that has most is forgotten.
-MOST_INSTANCES = 16_384
+MAX_INSTANCES = 16_384
 #: The same for one connection, which usually serves one instance: beyond it, the least recently used is forgotten.
-MOST_OF_CONNECTION = 8
+MAX_PER_CONNECTION = 8
 #: An instance that has pushed nothing is forgotten first, if there is one among this many that were used least recently.
 LOOKED_AT = 64
 #: The number of characters of a client's names that are kept.
@@ -238,9 +238,9 @@ class TelemetryClients:
     def _make_room(self, newest: ClientInstance) -> None:
         """Forget instances beyond the limits: no client can push out those of another one."""
         of_connection = self._of_connection[newest.connection_id]
-        if len(of_connection) > MOST_OF_CONNECTION:
+        if len(of_connection) > MAX_PER_CONNECTION:
             self._forget(next(iter(of_connection.values())))
-        if len(self.instances) > MOST_INSTANCES:
+        if len(self.instances) > MAX_INSTANCES:
             of_account = self._of_account[self._shares.largest()]
             oldest = list(islice(of_account.values(), LOOKED_AT))
             silent = (each for each in oldest if each.last_push_ms is None and each is not newest)

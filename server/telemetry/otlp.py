@@ -11,8 +11,8 @@ DELTA = 1
 #: DataPointFlags of OpenTelemetry: there is no value.
 NO_RECORDED_VALUE = 1
 #: The maximum number of attributes of a value, and of characters in each; more are omitted or cut off.
-MOST_ATTRIBUTES = 16
-MOST_CHARACTERS = 256
+MAX_ATTRIBUTES = 16
+MAX_CHARACTERS = 256
 
 Attributes = tuple[tuple[str, str], ...]
 
@@ -88,10 +88,10 @@ def attributes_of(pairs: Iterable[Any]) -> Attributes:
     """Attributes as text, except those whose values are lists or maps."""
     found: list[tuple[str, str]] = []
     for pair in pairs:
-        if len(found) == MOST_ATTRIBUTES:
+        if len(found) == MAX_ATTRIBUTES:
             break
         which = pair.value.WhichOneof("value")
         if which in ("string_value", "bool_value", "int_value", "double_value"):
             text = str(getattr(pair.value, which))
-            found.append((pair.key[:MOST_CHARACTERS], text[:MOST_CHARACTERS]))
+            found.append((pair.key[:MAX_CHARACTERS], text[:MAX_CHARACTERS]))
     return tuple(found)

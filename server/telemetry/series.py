@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 from ..shares import NOBODY, Shares
 from .clients import ClientInstance
-from .otlp import MOST_CHARACTERS, Point
+from .otlp import MAX_CHARACTERS, Point
 
 #: The prefix of most metrics of clients, and its replacement.
 THEIR_PREFIX = "org.apache.kafka."
@@ -93,7 +93,7 @@ def weight(labels: Labels) -> int:
 
 def name_of(metric: str) -> str:
     """The name of a series: kafka_client_producer_x for org.apache.kafka.producer.x."""
-    return OUR_PREFIX + NOT_IN_NAMES.sub("_", metric.removeprefix(THEIR_PREFIX)[:MOST_CHARACTERS])
+    return OUR_PREFIX + NOT_IN_NAMES.sub("_", metric.removeprefix(THEIR_PREFIX)[:MAX_CHARACTERS])
 
 
 def labels_of(instance: ClientInstance, point: Point) -> Labels:
@@ -108,6 +108,6 @@ def labels_of(instance: ClientInstance, point: Point) -> Labels:
         if name[:1].isdigit() or not name:
             name = f"_{name}"
         found[name] = value
-    found["client_id"] = instance.client.client_id[:MOST_CHARACTERS]
+    found["client_id"] = instance.client.client_id[:MAX_CHARACTERS]
     found["client_instance_id"] = instance.client.client_instance_id
     return tuple(sorted(found.items()))

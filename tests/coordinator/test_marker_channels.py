@@ -17,7 +17,7 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from server.coordinator.marker_channels import ENTRY_PARTITIONS, MOST_ENTRIES, MarkerChannels
+from server.coordinator.marker_channels import ENTRY_PARTITIONS, MAX_ENTRIES, MarkerChannels
 from server.coordinator.transaction.markers import Markers, Outcomes
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition
@@ -156,7 +156,7 @@ def test_many_markers_go_in_several_requests_in_which_clients_take_turns() -> No
             sizes.append(sum(len(topic.partition_indexes) for row in rows for topic in row.topics))
             await cluster.answer(len(sizes) - 1)
         assert sum(sizes) == 3_001
-        assert max(sizes) <= MOST_ENTRIES * ENTRY_PARTITIONS
+        assert max(sizes) <= MAX_ENTRIES * ENTRY_PARTITIONS
         assert sorted(cluster.told) == sorted(
             [(tp, ErrorCode.NONE) for tp in many] * 3 + [(TPS[1], ErrorCode.NONE)]
         )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from server.coordinator.group.partitioner import (
     BLOCK,
-    MOST_REMEMBERED,
+    MAX_REMEMBERED,
     _remembered,
     java_string_hash,
     partition_for,
@@ -39,5 +39,5 @@ def test_names_of_any_length_have_javas_hash(text: str, times: int) -> None:
 def test_long_names_are_not_remembered() -> None:
     before = _remembered.cache_info().currsize
     for number in range(5):
-        partition_for(f"{number}" * (MOST_REMEMBERED + 1), 50)
+        partition_for(f"{number}" * (MAX_REMEMBERED + 1), 50)
     assert _remembered.cache_info().currsize == before

@@ -23,7 +23,7 @@ pytestmark = [
 
 SOCKETS = 250
 ANNOUNCED = 90_000_000
-MOST_RESIDENT_BYTES = 300_000_000
+MAX_RESIDENT_BYTES = 300_000_000
 
 
 @contextlib.contextmanager
@@ -86,4 +86,4 @@ def test_honest_sends_go_on_among_frames_that_never_end(
             highest = max(highest, resident_bytes(broker.pid))
         producer.close()
     print(f"{SOCKETS} sockets sent {sent} of {ANNOUNCED} bytes: {highest / 1e6:.0f} MB resident")
-    assert highest < MOST_RESIDENT_BYTES
+    assert highest < MAX_RESIDENT_BYTES

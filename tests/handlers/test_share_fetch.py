@@ -766,7 +766,7 @@ def test_both_versions_are_served() -> None:
 async def test_share_partitions_are_loaded_some_at_a_time(
     shares: Shares, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.share.loading.MOST_LOADING", 1)
+    monkeypatch.setattr("server.share.loading.MAX_LOADING", 1)
     shares.consumed("a", "b", "c")
     for name in "abc":
         produce(shares, name, 1)

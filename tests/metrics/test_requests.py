@@ -193,7 +193,7 @@ def test_partitions_that_no_replica_is_asked_for_are_no_requests_of_their_topic(
 
 
 def test_names_of_topics_that_clients_make_up_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MOST_TOPICS", 10)
+    monkeypatch.setattr(requests, "MAX_TOPICS", 10)
     metrics = RequestMetrics(lambda: 5)
     for number in range(100):
         rows = [PartitionData(partition_index=0, error_code=3)]

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from server.descriptors import MOST_FILES, budget
+from server.descriptors import MAX_FILES, budget
 from server.net.limits import ConnectionQuotas, NetLimits
 
 
@@ -18,7 +18,7 @@ def test_connections_and_files_have_one_budget(
     connections, files = budget()
     assert connections is not None
     assert connections + files == soft - kept
-    assert files == min(connections, MOST_FILES)
+    assert files == min(connections, MAX_FILES)
 
 
 def test_no_limit_of_open_files_is_no_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:

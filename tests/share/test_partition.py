@@ -11,7 +11,7 @@ from server.share.in_flight import StateWrite
 from server.share.partition import (
     ACCEPT,
     GAP,
-    MOST_DELIVERIES,
+    MAX_DELIVERIES,
     NO_RENEWAL,
     NOT_ACQUIRED,
     NOT_FOUND,
@@ -753,8 +753,8 @@ def test_records_that_were_stored_as_acquired_are_available() -> None:
 
 
 def test_most_deliveries_are_not_exceeded() -> None:
-    window = Window(5, (5, 5, 0, MOST_DELIVERIES))
-    assert [each[2] for each in window.acquire((5, 5))] == [MOST_DELIVERIES]
+    window = Window(5, (5, 5, 0, MAX_DELIVERIES))
+    assert [each[2] for each in window.acquire((5, 5))] == [MAX_DELIVERIES]
 
 
 def test_aborted_batches_are_left_out_in_time_that_grows_with_their_number() -> None:

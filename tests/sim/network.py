@@ -27,7 +27,7 @@ Owner = tuple[int, int] | None
 WINDOW_BYTES = 64 * 1024
 #: The time until something that did not arrive is sent again; doubled each time.
 AGAIN_S = 0.2
-MOST_AGAIN_S = 2.0
+MAX_AGAIN_S = 2.0
 #: How long a sender keeps trying; chosen at random.
 PATIENCE_S = (0.5, 5.0, 30.0)
 SYN_AGAIN_S = 1.0
@@ -215,7 +215,7 @@ class Pipe:
                 self._source.fail(TimeoutError("nobody answered"))
                 return
             self._wait_until(now + self._again_s)
-            self._again_s = min(2 * self._again_s, MOST_AGAIN_S)
+            self._again_s = min(2 * self._again_s, MAX_AGAIN_S)
             return
         self._since, self._again_s = None, AGAIN_S
         if network.rng.random() < network.loss:

@@ -22,7 +22,7 @@ from .clients import PATIENCE_S, Client, ClientFailed, Phase, Place
 #: Errors that mean that nothing was stored; with other errors the outcome is unknown.
 CERTAINLY_NOT = {ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST}
 #: A record that was delivered this often is no longer released: it would be archived after ten deliveries.
-MOST_RELEASES = 3
+MAX_RELEASES = 3
 
 
 class ShareMember(Client):
@@ -95,7 +95,7 @@ class ShareMember(Client):
         for each in got:
             kind = ACCEPT
             if self.choice.random() < 0.2:
-                kind = RELEASE if each.count <= MOST_RELEASES else REJECT
+                kind = RELEASE if each.count <= MAX_RELEASES else REJECT
             types[each.partition].append((each.offset, kind))
         began = time.monotonic_ns()
         errors: dict[int, int] = {}

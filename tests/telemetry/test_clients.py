@@ -205,7 +205,7 @@ def invented(clients: TelemetryClients, number: int, account: str, *, connection
 def test_invented_ids_do_not_push_out_clients_that_push(
     account: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_INSTANCES", 100)
+    monkeypatch.setattr(module, "MAX_INSTANCES", 100)
     forgotten: list[bytes] = []
     clients = TelemetryClients(MAX_BYTES, forgotten=forgotten.append)
     honest = [
@@ -226,7 +226,7 @@ def test_one_connection_has_few_instances() -> None:
     clients = TelemetryClients(MAX_BYTES)
     for number in range(1_000, 3_000):
         invented(clients, number, "10.0.0.7", connections=1)
-    assert len(clients.instances) == module.MOST_OF_CONNECTION
+    assert len(clients.instances) == module.MAX_PER_CONNECTION
 
 
 def test_long_names_of_clients_are_not_kept() -> None:
@@ -236,7 +236,7 @@ def test_long_names_of_clients_are_not_kept() -> None:
 
 
 def test_least_recently_used_client_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_INSTANCES", 2)
+    monkeypatch.setattr(module, "MAX_INSTANCES", 2)
     clients = clients_with(a={"metrics": "x.", "interval.ms": "100"})
     first, second = asked(clients), asked(clients)
     asked(clients, 200, first.id)

@@ -11,7 +11,7 @@ BLOCK = 1024
 _POWERS = [pow(31, BLOCK - 1 - place, 1 << 32) for place in range(BLOCK)]
 
 #: Longer names are not cached; only an attacker has many of them.
-MOST_REMEMBERED = 256
+MAX_REMEMBERED = 256
 
 
 def java_string_hash(text: str) -> int:
@@ -32,7 +32,7 @@ def partition_for(key: str, partitions: int) -> int:
 
     Source: GroupMetadataManager.partitionFor; Utils.abs maps the smallest number to 0.
     """
-    if len(key) > MOST_REMEMBERED:
+    if len(key) > MAX_REMEMBERED:
         return _partition_for(key, partitions)
     return _remembered(key, partitions)
 

@@ -14,7 +14,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from server.coordinator.group.consumer import membership, target
 from server.coordinator.group.consumer.group import ConsumerGroupState
-from server.coordinator.group.consumer.heartbeat import MOST_NAMES, check_request
+from server.coordinator.group.consumer.heartbeat import MAX_NAMES, check_request
 from server.coordinator.group.consumer.records import (
     CurrentRecord,
     EpochRecord,
@@ -538,7 +538,7 @@ def test_a_large_target_is_made_in_many_steps() -> None:
 def test_ten_thousand_names_take_little() -> None:
     """Names of topics that are not there are looked up, and nothing else."""
     machine = ConsumerMachine()
-    names = [f"a topic with a name of its own {number:05}" for number in range(MOST_NAMES)]
+    names = [f"a topic with a name of its own {number:05}" for number in range(MAX_NAMES)]
     hash_of_name.cache_clear()
     assert machine.beat("m1", 0, subscribed_topic_names=names).error_code == ErrorCode.NONE
     assert hash_of_name.cache_info().currsize < 10
@@ -746,7 +746,7 @@ def test_more_names_than_a_turn_can_count_are_refused() -> None:
         member_id="m1",
         rebalance_timeout_ms=REBALANCE_MS,
         topic_partitions=[],
-        subscribed_topic_names=["foo"] * (MOST_NAMES + 1),
+        subscribed_topic_names=["foo"] * (MAX_NAMES + 1),
     )
     with pytest.raises(Refusal) as refused:
         check_request(request, 1, ["uniform"])
@@ -808,7 +808,7 @@ def test_a_static_member_that_is_replaced_counts_once() -> None:
 def test_members_of_a_group_name_a_bounded_number_of_topics(
     machine: ConsumerMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "MOST_TOPICS", 5)
+    monkeypatch.setattr(membership, "MAX_TOPICS", 5)
     machine.beat("m1", 0, subscribed_topic_names=["a", "b", "c"])
     refused = machine.beat("m2", 0, subscribed_topic_names=["c", "d", "e", "f"])
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

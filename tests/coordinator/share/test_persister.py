@@ -99,7 +99,7 @@ class World:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_persister, "FIRST_BACKOFF_S", 0.0)
-    monkeypatch.setattr(share_persister, "MOST_BACKOFF_S", 0.0)
+    monkeypatch.setattr(share_persister, "MAX_BACKOFF_S", 0.0)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from server.coordinator.group.listing import (
 from server.coordinator.group.modern.refusal import Refusal
 from server.coordinator.group.share import heartbeat, target
 from server.coordinator.group.share.group import ShareGroupState
-from server.coordinator.group.share.heartbeat import MOST_NAMES, check_request
+from server.coordinator.group.share.heartbeat import MAX_NAMES, check_request
 from server.coordinator.group.share.records import (
     ShareCurrentRecord,
     ShareEpochRecord,
@@ -60,7 +60,7 @@ def machine() -> ShareMachine:
         ({"subscribed_topic_names": []}, "SubscribedTopicNames must be set in first request."),
         ({"member_epoch": -2}, "MemberEpoch is invalid."),
         (
-            {"subscribed_topic_names": ["t"] * (MOST_NAMES + 1)},
+            {"subscribed_topic_names": ["t"] * (MAX_NAMES + 1)},
             "SubscribedTopicNames has 10001 names; 10000 are possible.",
         ),
     ],
@@ -214,7 +214,7 @@ def test_new_member_of_a_full_group_is_refused() -> None:
 def test_group_reads_no_more_partitions_than_fit_into_a_record(
     machine: ShareMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "MOST_PARTITIONS", 8)
+    monkeypatch.setattr(heartbeat, "MAX_PARTITIONS", 8)
     assert machine.share_beat("a", 0, "foo").error_code == 0
     answer = machine.share_beat("b", 0, "bar")
     assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

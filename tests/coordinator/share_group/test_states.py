@@ -16,7 +16,7 @@ from kwire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from server.coordinator.group.share.heartbeat import MOST_PARTITIONS
+from server.coordinator.group.share.heartbeat import MAX_PARTITIONS
 from server.coordinator.group.share.machine import Alteration
 from server.coordinator.group.share.records import NamedPartitions, StatePartitions
 from server.coordinator.share.rows import StateOutcome
@@ -311,7 +311,7 @@ def take_partitions(count: int, taken: CpuTime) -> None:
 
 
 def test_group_with_as_many_partitions_as_possible_takes_no_long_turn() -> None:
-    take_partitions(MOST_PARTITIONS, CpuTime())  # does work that is needed once in a process
+    take_partitions(MAX_PARTITIONS, CpuTime())  # does work that is needed once in a process
     with cpu_time() as taken:
-        take_partitions(MOST_PARTITIONS, taken)
+        take_partitions(MAX_PARTITIONS, taken)
     assert taken.longest_s < TURN_S

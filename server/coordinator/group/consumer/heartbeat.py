@@ -35,11 +35,11 @@ from .regexes import RegexChange, update_regexes
 CLIENT_MADE_ID_VERSION = 1
 
 #: The maximum number of topics of a member: they are counted and stored in one turn.
-MOST_NAMES = 10_000
+MAX_NAMES = 10_000
 
 #: The maximum number of topics, and of partitions, that a member may report: they are processed in one turn.
-MOST_OWNED_TOPICS = 50_000
-MOST_OWNED = 200_000
+MAX_OWNED_TOPICS = 50_000
+MAX_OWNED = 200_000
 
 
 def check_request(
@@ -74,8 +74,8 @@ def check_request(
     elif epoch < LEAVE_STATIC_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
     names = len(request.subscribed_topic_names or ())
-    if names > MOST_NAMES:
-        raise _invalid(f"SubscribedTopicNames has {names} names; {MOST_NAMES} are possible.")
+    if names > MAX_NAMES:
+        raise _invalid(f"SubscribedTopicNames has {names} names; {MAX_NAMES} are possible.")
     if request.topic_partitions:
         _check_owned(request.topic_partitions)
     assignor = request.server_assignor
@@ -89,13 +89,11 @@ def check_request(
 
 def _check_owned(owned: Sequence[TopicPartitions]) -> None:
     """Refuse a member that reports more partitions than one turn can process."""
-    if len(owned) > MOST_OWNED_TOPICS:
-        raise _invalid(
-            f"TopicPartitions has {len(owned)} topics; {MOST_OWNED_TOPICS} are possible."
-        )
+    if len(owned) > MAX_OWNED_TOPICS:
+        raise _invalid(f"TopicPartitions has {len(owned)} topics; {MAX_OWNED_TOPICS} are possible.")
     partitions = sum([len(row.partitions) for row in owned])
-    if partitions > MOST_OWNED:
-        raise _invalid(f"TopicPartitions has {partitions} partitions; {MOST_OWNED} are possible.")
+    if partitions > MAX_OWNED:
+        raise _invalid(f"TopicPartitions has {partitions} partitions; {MAX_OWNED} are possible.")
 
 
 def _invalid(message: str) -> Refusal:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 #: The maximum number of topics that the members of a group name: each change of a subscription processes all of them in
 #: one turn.
-MOST_TOPICS = 50_000
+MAX_TOPICS = 50_000
 
 
 def check_size(near: Surroundings, group: ConsumerGroup, member_id: str) -> None:
@@ -57,12 +57,12 @@ def check_memory(
     if new.subscribed_topic_names == old.subscribed_topic_names:
         return
     topics = len(group.topics)
-    if topics + len(new.subscribed_topic_names) > MOST_TOPICS:
+    if topics + len(new.subscribed_topic_names) > MAX_TOPICS:
         topics += sum(name not in group.topics for name in new.subscribed_topic_names)
-        if topics > MOST_TOPICS:
+        if topics > MAX_TOPICS:
             raise Refusal(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The members of the consumer group name {topics} topics; {MOST_TOPICS} are possible.",
+                f"The members of the consumer group name {topics} topics; {MAX_TOPICS} are possible.",
             )
 
 

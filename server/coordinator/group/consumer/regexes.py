@@ -27,11 +27,11 @@ from .records import EpochRecord, RegexRecord
 MIN_INTERVAL_MS = 10_000
 
 #: The maximum length of an expression: topic names are much shorter, and the machine stores all expressions.
-MOST_CHARACTERS = 8_000
+MAX_CHARACTERS = 8_000
 
 #: The maximum number of Unicode classes (`\pL`) in an expression: RE2 needs up to 0.3 ms for each, even if it then
 #: finds the expression too large.
-MOST_UNICODE_CLASSES = 100
+MAX_UNICODE_CLASSES = 100
 
 
 class RegexChange(Enum):
@@ -103,10 +103,10 @@ def check_regex(regex: str) -> None:
     Errors: INVALID_REGULAR_EXPRESSION.
     """
     try:
-        if len(regex) > MOST_CHARACTERS:
-            raise InvalidPattern(f"longer than {MOST_CHARACTERS} characters")
-        if regex.count(r"\p") + regex.count(r"\P") > MOST_UNICODE_CLASSES:
-            raise InvalidPattern(f"more than {MOST_UNICODE_CLASSES} Unicode classes")
+        if len(regex) > MAX_CHARACTERS:
+            raise InvalidPattern(f"longer than {MAX_CHARACTERS} characters")
+        if regex.count(r"\p") + regex.count(r"\P") > MAX_UNICODE_CLASSES:
+            raise InvalidPattern(f"more than {MAX_UNICODE_CLASSES} Unicode classes")
         Pattern(regex)
     except InvalidPattern as error:
         raise Refusal(

@@ -25,7 +25,7 @@ from .refusal import Refusal
 from .surroundings import Metadata, Surroundings
 
 #: The maximum number of requests that wait for a group's write; clients of further requests are told to retry.
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 
 #: A write that takes longer may never succeed. In Apache Kafka every answer waits for the writes before it.
 PROMPT_MS = 1_000
@@ -221,7 +221,7 @@ class GroupMachine(Generic[D]):
         waiting = self.writes.writing.get(operation.group_id)
         if waiting is not None and (
             not operation.reads
-            or len(waiting) >= MOST_WAITING
+            or len(waiting) >= MAX_WAITING
             or not self.writes.may_answer(operation.group_id, now_ms)
         ):
             self.wait(operation, waiting, out)
@@ -266,7 +266,7 @@ class GroupMachine(Generic[D]):
         waiting: deque[Waiting],
         out: Result[Any],
     ) -> None:
-        if len(waiting) >= MOST_WAITING:
+        if len(waiting) >= MAX_WAITING:
             busy = Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             out.reply(operation.token, operation.refuse(busy))
         elif operation.group_id in self.writes.overdue and operation.token is not None:

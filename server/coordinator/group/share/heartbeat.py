@@ -39,11 +39,11 @@ SESSION_DUE = "share_session_due"
 MEMBER_ID_LENGTH = 36
 
 #: The maximum number of topics of a member: they are counted and stored in one turn.
-MOST_NAMES = 10_000
+MAX_NAMES = 10_000
 
 #: The maximum number of topics, and of their partitions, that the members of a group read: they are in one record.
-MOST_TOPICS = 10_000
-MOST_PARTITIONS = 20_000
+MAX_TOPICS = 10_000
+MAX_PARTITIONS = 20_000
 
 
 def check_request(request: ShareGroupHeartbeatRequest) -> None:
@@ -60,8 +60,8 @@ def check_request(request: ShareGroupHeartbeatRequest) -> None:
     elif request.member_epoch < LEAVE_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
     names = len(request.subscribed_topic_names or ())
-    if names > MOST_NAMES:
-        raise _invalid(f"SubscribedTopicNames has {names} names; {MOST_NAMES} are possible.")
+    if names > MAX_NAMES:
+        raise _invalid(f"SubscribedTopicNames has {names} names; {MAX_NAMES} are possible.")
 
 
 def _not_empty(value: str | None, message: str) -> None:
@@ -176,11 +176,11 @@ def _check_topics(near: Surroundings, topics: dict[str, int]) -> None:
     """
     known = near.image.topics
     partitions = sum(len(known[name].partitions) for name in topics if name in known)
-    if len(topics) > MOST_TOPICS or partitions > MOST_PARTITIONS:
+    if len(topics) > MAX_TOPICS or partitions > MAX_PARTITIONS:
         raise Refusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The members of the share group name {len(topics)} topics with {partitions} partitions; "
-            f"{MOST_TOPICS} and {MOST_PARTITIONS} are possible.",
+            f"{MAX_TOPICS} and {MAX_PARTITIONS} are possible.",
         )
 
 
