@@ -35,7 +35,7 @@ SLOW_NICENESS = 5
 #: A process that spends this multiple of its CPU limit, and at least this long, on one piece of work is killed: the
 #: machine may be busy, but then the timer in the process has failed.
 WALL_FACTOR = 5
-LEAST_WALL_S = 5.0
+MIN_WALL_S = 5.0
 #: The timer fires again after this time, in case the first exception was swallowed.
 AGAIN_S = 0.05
 
@@ -279,7 +279,7 @@ class Lane:
             self._running = None
 
     async def _run(self, job: _Job) -> None:
-        wall_s = max(LEAST_WALL_S, WALL_FACTOR * self.cpu_s)
+        wall_s = max(MIN_WALL_S, WALL_FACTOR * self.cpu_s)
         try:
             result = await self.process.run(
                 limited, self.cpu_s, job.function, *job.args, wall_s=wall_s

@@ -48,7 +48,7 @@ Reply = Sequence[Part] | Close
 Steps = Generator[None, None, "Reply | Later[Any]"]
 
 #: Key, version, correlation id, client id.
-LEAST_HEADER_BYTES = 10
+MIN_HEADER_BYTES = 10
 API_VERSIONS = int(ApiKey.API_VERSIONS)
 PRODUCE = int(ApiKey.PRODUCE)
 NOTHING: Sequence[Part] = ()
@@ -171,7 +171,7 @@ class RequestDispatcher:
         self, frame: memoryview, connection: ConnectionInfo
     ) -> Sequence[Part] | Close | None:
         """Answer a plain request natively, unless it is timed or counts for quotas; else None, with nothing done."""
-        if len(frame) < LEAST_HEADER_BYTES or frame[0] or frame[2]:
+        if len(frame) < MIN_HEADER_BYTES or frame[0] or frame[2]:
             return None
         key, version = frame[1], frame[3]
         served = self.handlers.ranges.get(key)

@@ -69,7 +69,7 @@ READ_MORE_US = 12_000
 
 #: The minimum time that a batch may wait, regardless of the request: a timeout of 0 means not to wait for other
 #: replicas, and must not refuse records that only have to be rewritten.
-LEAST_WAIT_MS = 1000
+MIN_WAIT_MS = 1000
 
 _CLIENT = AppendOrigin.CLIENT
 
@@ -344,7 +344,7 @@ class Appends:
             give_up_at = None
             if timeout_ms is not None:
                 now_s = asyncio.get_running_loop().time()
-                give_up_at = now_s + max(timeout_ms, LEAST_WAIT_MS) / 1000
+                give_up_at = now_s + max(timeout_ms, MIN_WAIT_MS) / 1000
             return Waiting(
                 row,
                 partition,

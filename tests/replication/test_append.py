@@ -547,7 +547,7 @@ def test_batches_that_are_read_natively_wait_for_turns_of_the_loop(
 def test_batch_that_waits_longer_than_its_timeout_is_not_appended(
     room: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append, "LEAST_WAIT_MS", 0)
+    monkeypatch.setattr(append, "MIN_WAIT_MS", 0)
 
     async def test(room: Replicas, worker: HeldExecutor) -> None:
         partition, verifier = room.create("a", configs=GZIP), HeldVerifier()

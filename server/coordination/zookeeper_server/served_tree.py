@@ -18,7 +18,7 @@ from .watches import WatchMode, WatchTable, cost_of, joined
 #: such limit, but an error for requests that are not executed because of load.
 CONNECTION_WATCH_BYTES = 32 << 20
 ALL_WATCH_BYTES = 128 << 20
-LEAST_WATCH_BYTES = 1 << 20
+MIN_WATCH_BYTES = 1 << 20
 #: The memory for lists of children in the form of a reply. Source of the idea: ResponseCache.
 KEPT_NAMES_BYTES = 16 << 20
 #: Shorter lists are encoded each time.
@@ -138,7 +138,7 @@ class ServedTree:
         held = more_bytes + sum(table.held_bytes.get(connection, 0) for table in tables)
         everything = more_bytes + sum(table.total_bytes for table in tables)
         if held > CONNECTION_WATCH_BYTES or (
-            everything > ALL_WATCH_BYTES and held > LEAST_WATCH_BYTES
+            everything > ALL_WATCH_BYTES and held > MIN_WATCH_BYTES
         ):
             raise Refused(Code.THROTTLED_OP)
 

@@ -373,7 +373,7 @@ def test_watches_beyond_a_connections_share_are_refused(
 
 def test_watches_of_all_connections_leave_a_rest_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_tree, "ALL_WATCH_BYTES", 5000)
-    monkeypatch.setattr(served_tree, "LEAST_WATCH_BYTES", 1000)
+    monkeypatch.setattr(served_tree, "MIN_WATCH_BYTES", 1000)
     desk = Desk()
     greedy, modest = desk.session(), desk.session()
 
