@@ -15,8 +15,16 @@ MAX_MEMORY = 1 << 20
 """The maximum size of an expression and its automaton; also bounds the time to compile it. Unit: bytes."""
 #: The maximum length of a name that is rewritten: the time grows with its square where many parts of it match.
 MAX_NAME = 8_192
-#: The end of a message about a rule that is invalid, for those who bring it from Apache Kafka.
-ONLY_RE2 = "Rules are matched by RE2, whose time is bounded: it has no lookaround, backreferences, or possessive quantifiers"
+#: The end of a message about an invalid expression of a rule, for those who bring it from Apache Kafka.
+_ONLY_RE2 = "Rules are matched by RE2, whose time is bounded: it has no lookaround, backreferences, or possessive quantifiers"
+#: What RE2 and Java both accept and read differently: Java's operators in classes (union, intersection), a flag, `\\v`.
+#: Texts that only look like it come before it: quoted texts, escaped characters, and classes without operators.
+_OTHER_IN_JAVA = re.compile(
+    r"\\Q.*?(?:\\E|$)|(\\v)|\\.|\[\^?\]?(?:\\.|&(?!&)|[^\]\\\[&])*(?:\]|$|(\[|&&))|(\(\?[a-zA-Z]*U)",
+    re.DOTALL,
+)
+#: What ends a line in Java, where `.` matches none of these: in RE2, it matches all but the first.
+_LINE_ENDS = dict.fromkeys(map(ord, "\n\r\x85\u2028\u2029"), "\n")
 #: A replacement in Java's notation: `\\x` for any character x, $1, ${name}, and what is invalid.
 _REPLACEMENT = re.compile(r"\\(.)|\$(?:([0-9]+)|\{([a-zA-Z][a-zA-Z0-9]*)\})|(\\|\$)", re.DOTALL)
 
@@ -55,7 +63,7 @@ class Rewriting:
 
         Errors: InvalidPattern, also for a replacement that names an unknown group.
         """
-        self._expression = compiled(text, captures=True)
+        self._expression = _compiled_as_in_java(text)
         groups: int = self._expression.groups
         names: dict[str, int] = self._expression.groupindex
         #: Texts, and the numbers of groups.
@@ -77,25 +85,40 @@ class Rewriting:
 
     def matches(self, text: str) -> bool:
         """Whether the expression matches the whole text. Errors: ValueError if it is too long, or not Unicode."""
-        return self._expression.fullmatch(_checked(text)) is not None
+        return self._expression.fullmatch(_readable(text)) is not None
 
     def replaced(self, text: str, *, all_of_them: bool = True) -> str:
         """The text with its matches, or only the first one, replaced. Errors: like `matches`."""
         parts: list[str] = []
         at = 0
-        for match in self._expression.finditer(_checked(text)):
+        for match in self._expression.finditer(_readable(text)):
             parts.append(text[at : match.start()])
-            parts += [part if isinstance(part, str) else match[part] or "" for part in self._parts]
+            parts += [
+                part if isinstance(part, str) else text[slice(*match.span(part))]
+                for part in self._parts
+            ]
             at = match.end()
             if not all_of_them:
                 break
         return "".join(parts) + text[at:]
 
 
-def _checked(text: str) -> str:
+def _compiled_as_in_java(text: str) -> Any:
+    """The expression of a rule. Errors: InvalidPattern, also if Java would read it differently."""
+    for found in _OTHER_IN_JAVA.finditer(text):
+        if any(found.groups()):
+            raise InvalidPattern(f"{found[0]!r} means something else in Java. {_ONLY_RE2}")
+    try:
+        return compiled(text, captures=True)
+    except InvalidPattern as error:
+        raise InvalidPattern(f"{error}. {_ONLY_RE2}") from None
+
+
+def _readable(text: str) -> str:
+    """A name as RE2 gets it, of the same length."""
     if len(text) > MAX_NAME:
         raise ValueError(f"a name of {len(text)} characters; rules accept up to {MAX_NAME}")
-    return text
+    return text.translate(_LINE_ENDS)
 
 
 def _numbered(

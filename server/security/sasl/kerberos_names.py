@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...expressions import ONLY_RE2, InvalidPattern, Rewriting
+from ...expressions import InvalidPattern, Rewriting
 from ...integers import parse_integer
 
 _NAME = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
@@ -84,7 +84,7 @@ class KerberosRule:
                 parts["case"] or "",
             )
         except InvalidPattern as error:
-            raise ValueError(f"Invalid rule: {text}: {error}. {ONLY_RE2}") from None
+            raise ValueError(f"Invalid rule: {text}: {error}") from None
         replace_parameters(rule.format, [""] * (rule.count + 1))  # errors appear at startup
         return rule
 

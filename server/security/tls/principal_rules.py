@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...expressions import ONLY_RE2, InvalidPattern, Rewriting
+from ...expressions import InvalidPattern, Rewriting
 
 RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 SPLITTER = re.compile(rf"\s*({RULE})\s*(,\s*|$)")
@@ -74,4 +74,4 @@ def _rewriting(rule: str, pattern: str, replacement: str) -> Rewriting:
     try:
         return Rewriting(pattern, replacement, keeps_unknown=True)
     except InvalidPattern as error:
-        raise InvalidRule(f"Invalid rule: `{rule}`: {error}. {ONLY_RE2}") from None
+        raise InvalidRule(f"Invalid rule: `{rule}`: {error}") from None

@@ -95,3 +95,29 @@ def test_expression_that_needs_backtracking_is_refused_by_its_rule(pattern: str)
 
 def test_group_can_be_named_as_in_java() -> None:
     assert PrincipalRules("RULE:^CN=(?<who>[^,]+).*$/${who}/").user("CN=alice,O=x") == "alice"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[a-z&&[^b]]", "[a[bc]]", r"[\w[.]]", "[[:alpha:]]", "a|(?U)b", r"\v"]
+)
+def test_expression_that_means_something_else_in_java_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidRule, match=r"Invalid rule: `RULE:.*means something else in Java"):
+        PrincipalRules(f"RULE:{pattern}/x/")
+
+
+@pytest.mark.parametrize("pattern", [r"[\[a&]\[&&", r"\Q[[\E[^\]]", r"\\v[]a]", "[^]&]"])
+def test_expression_that_means_the_same_in_java_is_accepted(pattern: str) -> None:
+    PrincipalRules(f"RULE:{pattern}/x/")
+
+
+def test_only_a_refused_expression_is_explained_with_re2() -> None:
+    with pytest.raises(InvalidRule) as refused:
+        PrincipalRules("RULE:(a)/${b}/")
+    assert "RE2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028", "\u2029"])
+def test_dot_matches_no_end_of_a_line_as_in_java(end: str) -> None:
+    name = f"CN=al{end}ice,O=x"
+    assert PrincipalRules("RULE:^CN=(.*?),O=.*$/$1/,DEFAULT").user(name) == name
+    assert PrincipalRules("RULE:^CN=([^,]*),O=(.*)$/$1@$2/").user(name) == f"al{end}ice@x"
