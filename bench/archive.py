@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.dataset
 
-from kwire.pipeline.archive import archive_topics, cluster_of
+from kwire.pipeline.archive.job import archive_topics, cluster_of
 from kwire.pipeline.main import make_parser
 from kwire.pipeline.manifest import COLUMNS, Archive
 from kwire.pipeline.options import add_spark

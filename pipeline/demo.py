@@ -27,8 +27,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from .audit import audit
-from .auditing.report import Report, print_report
+from .audit.job import audit
+from .audit.report import Report, print_report
 from .cluster import Cluster
 from .main import main as run_job
 from .main import make_parser

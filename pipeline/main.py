@@ -22,7 +22,7 @@ from .options import CLUSTER
 from .problems import Problem, WrongCall, explain, unknown
 from .spark_log import SparkLog
 
-#: Job -> its description in `kwire pipeline --help`. A job is a module; its options are another, which needs no Spark.
+#: Job -> its description in `kwire pipeline --help`. A job is a folder: `job.py`, and `options.py`, which needs no Spark.
 JOBS = {
     "archive": "copy topics to partitioned Parquet, each record once",
     "replay": "write an archive or segments back to a topic, each record once",
@@ -63,7 +63,7 @@ def make_parser(chosen: str | None) -> ArgumentParser:
             allow_abbrev=False,
         )
         if name == chosen:
-            import_module(f".{name}_options", __package__).add_arguments(job)
+            import_module(f".{name}.options", __package__).add_arguments(job)
     return parser
 
 
@@ -147,7 +147,7 @@ def _main(argv: Sequence[str] | None) -> int:
         options.spark_log = str(log.path)
     with log, Interrupts() as interrupts:
         try:
-            job = import_module(f".{options.job}", __package__)
+            job = import_module(f".{options.job}.job", __package__)
             if interrupts.seen() is not None:
                 # A module that was being imported has swallowed the exception.
                 raise KeyboardInterrupt
@@ -180,7 +180,7 @@ def without_effect(options: Namespace, typed: Sequence[str]) -> Iterator[tuple[s
 
     Options of a file are not meant: it is for several calls, and may have more than one of them needs.
     """
-    of_job = import_module(f".{options.job}_options", __package__)
+    of_job = import_module(f".{options.job}.options", __package__)
     for option, why in getattr(of_job, "without_effect", lambda _: ())(options):
         if _has(typed, option):
             yield option, why

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kwire.pipeline.replay_options import time_ms as pipeline_time_ms
+from kwire.pipeline.replay.options import time_ms as pipeline_time_ms
 from server.__main__ import make_parser
 from server.cli.positions import Position, position
 from server.cli.reset_target import (

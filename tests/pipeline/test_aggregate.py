@@ -29,7 +29,7 @@ from .aggregate_model import START_MS, Model, Sent, broken, iso, percentile, win
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kwire.pipeline.aggregates.batches import Counts
+    from kwire.pipeline.aggregate.batches import Counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 HEADER = "kwire.dead-letter."
@@ -96,7 +96,7 @@ class Room:
         until: Callable[[], object] | None = None,
     ) -> Counts:
         """One run in the shared Spark: of the current topic, or with the options `words` until a function returns."""
-        from kwire.pipeline.aggregate import aggregate, check_options
+        from kwire.pipeline.aggregate.job import aggregate, check_options
 
         how = [f"--topics={self.topic}", "--once"] if until is None else []
         parser = make_parser("aggregate")
@@ -334,7 +334,7 @@ def test_pattern_read_at_an_interval_has_approximate_percentiles(
 def test_once_ends_well_and_says_what_is_open(
     room: Room, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kwire.pipeline import aggregate as job
+    from kwire.pipeline.aggregate import job
 
     def once(*values: tuple[int, float]) -> tuple[list[str], list[dict[str, Any]]]:
         """The output of a run and the existing results, after values of (minute, number)."""
@@ -388,7 +388,7 @@ def lines(seed: random.Random, count: int, first_ms: int, span_ms: int) -> list[
 def test_logs_by_pattern_cut_off_between_output_and_commit_are_stored_once(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kwire.pipeline.aggregates.batches import BatchWriter
+    from kwire.pipeline.aggregate.batches import BatchWriter
 
     seed = random.Random(12)
     words = [
@@ -554,7 +554,7 @@ def test_malformed_record_without_place_for_it_holds_its_batch_back(room: Room) 
 
 
 def test_times_are_read_in_the_unit_asked_for_or_as_they_are_written(spark: SparkSession) -> None:
-    from kwire.pipeline.aggregates.records import make_format, parse
+    from kwire.pipeline.aggregate.records import make_format, parse
     from kwire.pipeline.schemas.schema import read_schema
 
     moment = START_MS + 123

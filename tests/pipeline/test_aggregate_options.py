@@ -13,12 +13,12 @@ from pyspark import SparkContext
 from pyspark.errors import ParseException
 from pyspark.sql.types import LongType, MapType, StringType, StructType, TimestampType
 
-from kwire.pipeline.aggregate import check_options, plan, run
-from kwire.pipeline.aggregates.batches import OWNER, check_owner, watermark_ms
-from kwire.pipeline.aggregates.defaults import SCHEMAS
-from kwire.pipeline.aggregates.java_syntax import check_time_format, group_numbers
-from kwire.pipeline.aggregates.kinds import percentile_name
-from kwire.pipeline.aggregates.records import named_groups
+from kwire.pipeline.aggregate.batches import OWNER, check_owner, watermark_ms
+from kwire.pipeline.aggregate.defaults import SCHEMAS
+from kwire.pipeline.aggregate.java_syntax import check_time_format, group_numbers
+from kwire.pipeline.aggregate.job import check_options, plan, run
+from kwire.pipeline.aggregate.kinds import percentile_name
+from kwire.pipeline.aggregate.records import named_groups
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.main import make_parser
 from kwire.pipeline.problems import Problem, WrongCall
@@ -260,7 +260,7 @@ def test_what_needs_no_spark_is_told_before_it_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kwire.pipeline.aggregate.start_session", None)
+    monkeypatch.setattr("kwire.pipeline.aggregate.job.start_session", None)
     monkeypatch.setattr("kwire.pipeline.cluster.PATIENCE", 1.0)
     # As in a process that has not started one.
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kwire.pipeline import archive as job
-from kwire.pipeline.archive_files import NO_HOUR, read_archive
+from kwire.pipeline.archive import job
+from kwire.pipeline.archive.files import NO_HOUR, read_archive
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.log_cluster import LogCluster
 from kwire.pipeline.manifest import Archive

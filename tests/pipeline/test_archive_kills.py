@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kwire.pipeline.archive import archive_topics
+from kwire.pipeline.archive.job import archive_topics
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.main import make_parser
 from kwire.pipeline.manifest import Archive

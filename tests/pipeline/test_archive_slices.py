@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from kwire.pipeline import archive_slices
-from kwire.pipeline.archive_files import SCHEMA, folders_of
-from kwire.pipeline.archive_slices import alternating, write_slice
+from kwire.pipeline.archive import slices
+from kwire.pipeline.archive.files import SCHEMA, folders_of
+from kwire.pipeline.archive.slices import alternating, write_slice
 from kwire.pipeline.log_cluster import LogCluster
 from kwire.pipeline.manifest import COLUMNS
 from kwire.pipeline.segments import tasks
@@ -111,8 +111,8 @@ def test_hours_that_follow_each_other_have_files_of_their_own_however_many(tmp_p
 def test_each_record_is_in_a_file_of_its_hour_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_files: int
 ) -> None:
-    monkeypatch.setattr(archive_slices, "OPEN_FILES", open_files)
-    monkeypatch.setattr(archive_slices, "ROW_GROUP_BYTES", 400)
+    monkeypatch.setattr(slices, "OPEN_FILES", open_files)
+    monkeypatch.setattr(slices, "ROW_GROUP_BYTES", 400)
     log = open_log(tmp_path, config())
     hours = [0, 1, 0, 2, 3, 0, 1, 2]
     for hour in hours:
@@ -120,11 +120,11 @@ def test_each_record_is_in_a_file_of_its_hour_and_in_order(
     end = log.log_end_offset
     log.close()
     write_offsets(FileLayer(), f"{tmp_path}/{HIGH_WATERMARK}", {TP: end})
-    options, slices = LogCluster([str(tmp_path)]).slices(
+    options, cuts = LogCluster([str(tmp_path)]).slices(
         {("topic", 0): 1}, {("topic", 0): end}, read_committed=True, go_on=False
     )
     found = {}
-    for cut in slices:
+    for cut in cuts:
         read = partial(tasks.read, options=options, columns=COLUMNS)
         for name in write_slice(cut, read, str(tmp_path / "out"), "zstd"):
             topic, hour, part = name.split("/")[:-1]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Message, Producer
 
-from kwire.pipeline import audit as job
-from kwire.pipeline.auditing.facts import Range
-from kwire.pipeline.auditing.report import Report
+from kwire.pipeline.audit import job
+from kwire.pipeline.audit.facts import Range
+from kwire.pipeline.audit.report import Report
 from kwire.pipeline.manifest import Archive, sealed
 from kwire.pipeline.problems import Problem, explain
 from server.log.index import transaction_index

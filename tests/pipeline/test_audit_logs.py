@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kwire.pipeline.auditing.compare import Pair, compare
-from kwire.pipeline.auditing.facts import Digest, Facts, Range, Span, Stretch, gather
-from kwire.pipeline.auditing.log_facts import LogFacts, put_together
-from kwire.pipeline.auditing.segment_scan import scan_segment
+from kwire.pipeline.audit.compare import Pair, compare
+from kwire.pipeline.audit.facts import Digest, Facts, Range, Span, Stretch, gather
+from kwire.pipeline.audit.log_facts import LogFacts, put_together
+from kwire.pipeline.audit.segment_scan import scan_segment
 from kwire.records.batch import RecordBatch, rewrite_crc
 from kwire.records.layout import ATTRIBUTES_AT, BATCH_LENGTH_AT
 

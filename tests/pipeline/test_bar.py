@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kwire.pipeline.auditing.progress import watched
+from kwire.pipeline.audit.progress import watched
 from kwire.pipeline.bar import Bar, is_shown, watching_tasks
 from kwire.pipeline.progress import Progress
 

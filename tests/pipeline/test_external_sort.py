@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kwire.pipeline.external_sort import FAN_IN, sorted_by_offset
-from kwire.pipeline.replay_archive import SCHEMA, ArchivedPartition, Piece
+from kwire.pipeline.replay.external_sort import FAN_IN, sorted_by_offset
+from kwire.pipeline.replay.from_archive import SCHEMA, ArchivedPartition, Piece
 from kwire.pipeline.tables.place import raw_schema
 
 

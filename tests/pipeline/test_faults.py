@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kwire.pipeline import archive as job
 from kwire.pipeline import cluster as cluster_module
+from kwire.pipeline.archive import job
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import Archive, Entry

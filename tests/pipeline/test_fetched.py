@@ -30,11 +30,12 @@ from kwire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kwire.pipeline import fetched, plain_client
-from kwire.pipeline.auditing import gaps
-from kwire.pipeline.auditing.facts import Facts, Range
+from kwire.pipeline import plain_client
+from kwire.pipeline.archive import fetched
+from kwire.pipeline.archive.fetched import Span
+from kwire.pipeline.audit import gaps
+from kwire.pipeline.audit.facts import Facts, Range
 from kwire.pipeline.cluster import Cluster
-from kwire.pipeline.fetched import Span
 from kwire.pipeline.manifest import COLUMNS
 from kwire.pipeline.plain_client import PlainClient, Refused, StoredBatches
 from kwire.pipeline.problems import Problem

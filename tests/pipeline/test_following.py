@@ -448,7 +448,7 @@ def test_signal_that_breaks_the_connection_to_spark_is_one_line(
             logging.getLogger("py4j.clientserver").exception("while sending command")
             raise
 
-    monkeypatch.setattr("kwire.pipeline.status.run", run)
+    monkeypatch.setattr("kwire.pipeline.status.job.run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = signal.signal(number, broken)
     try:
@@ -475,7 +475,7 @@ def test_signal_ends_a_job_that_has_nothing_to_finish(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("kwire.pipeline.status.run", lambda _: signal.raise_signal(number))
+    monkeypatch.setattr("kwire.pipeline.status.job.run", lambda _: signal.raise_signal(number))
     before = signal.signal(number, signal.SIG_DFL)
     try:
         assert main(["status", "--checkpoint-dir=c"]) == status
@@ -490,7 +490,7 @@ def test_closed_terminal_does_not_end_a_job_of_nohup(monkeypatch: pytest.MonkeyP
         signal.raise_signal(signal.SIGHUP)
         return 0
 
-    monkeypatch.setattr("kwire.pipeline.status.run", run)
+    monkeypatch.setattr("kwire.pipeline.status.job.run", run)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert main(["status", "--checkpoint-dir=c"]) == 0

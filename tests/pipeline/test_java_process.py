@@ -145,7 +145,7 @@ def test_interrupt_that_an_imported_module_swallows_still_ends_the_job(
     load = module.import_module
 
     def swallow(name: str, package: str | None = None) -> Any:
-        if name != ".status":
+        if name != ".status.job":
             return load(name, package)
         try:
             signal.raise_signal(signal.SIGINT)

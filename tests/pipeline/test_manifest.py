@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.pipeline.archive_compaction import runs
-from kwire.pipeline.archive_plan import Range, check, plan
+from kwire.pipeline.archive.compaction import runs
+from kwire.pipeline.archive.plan import Range, check, plan
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.manifest import (
     SNAPSHOT_EVERY,
@@ -20,8 +20,8 @@ from kwire.pipeline.manifest import (
     sealed,
 )
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.replay_archive import archived_partitions
-from kwire.pipeline.replay_plan import Range as ReplayRange
+from kwire.pipeline.replay.from_archive import archived_partitions
+from kwire.pipeline.replay.plan import Range as ReplayRange
 from kwire.pipeline.storage import LocalStorage
 
 PLACE = ("orders", 0)

@@ -191,7 +191,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
     def start(*_: object, **__: object) -> None:
         raise Started
 
-    monkeypatch.setattr("kwire.pipeline.replay.start_session", start)
+    monkeypatch.setattr("kwire.pipeline.replay.job.start_session", start)
 
     def replay(*words: str) -> None:
         main(["replay", *where, *words])

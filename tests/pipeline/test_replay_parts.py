@@ -15,21 +15,27 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.pipeline import replay_progress, replay_writer
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.replay_archive import SCHEMA, Piece, archived_partitions, merged, overlapping
-from kwire.pipeline.replay_options import check_range, offsets, targets, time_ms
-from kwire.pipeline.replay_plan import Job, Position, Range, Target, Task, shares
-from kwire.pipeline.replay_progress import AT_A_TIME, Positions
-from kwire.pipeline.replay_writer import Pace, headers_of
+from kwire.pipeline.replay import progress, writer
+from kwire.pipeline.replay.from_archive import (
+    SCHEMA,
+    Piece,
+    archived_partitions,
+    merged,
+    overlapping,
+)
+from kwire.pipeline.replay.options import check_range, offsets, targets, time_ms
+from kwire.pipeline.replay.plan import Job, Position, Range, Target, Task, shares
+from kwire.pipeline.replay.progress import AT_A_TIME, Positions
+from kwire.pipeline.replay.writer import Pace, headers_of
 
 from .faults import check_row
 from .replay_data import add_to_archive, some_records
 
 if TYPE_CHECKING:
     from kwire.pipeline.cluster import Cluster
-    from kwire.pipeline.replay_plan import SourcePartition
+    from kwire.pipeline.replay.plan import SourcePartition
 
 
 @pytest.mark.parametrize(
@@ -217,7 +223,7 @@ def test_rate_is_shared_by_what_is_left() -> None:
 
 def test_pace_lets_no_more_pass_than_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("kwire.pipeline.replay_writer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kwire.pipeline.replay.writer.time.monotonic", lambda: now[0])
 
     def poll(seconds: float) -> None:
         now[0] += seconds
@@ -240,10 +246,10 @@ def test_settings_that_the_client_refuses_are_named(monkeypatch: pytest.MonkeyPa
             KafkaError(KafkaError._INVALID_ARG, "`message.timeout.ms` is too large")
         )
 
-    monkeypatch.setattr(replay_writer, "Transactions", refuse)
+    monkeypatch.setattr(writer, "Transactions", refuse)
     task = cast("Task", SimpleNamespace(place="orders-0"))
     with pytest.raises(Problem, match=r"orders-0 can be made: `message\.timeout\.ms` is too large"):
-        replay_writer.replay_partition(cast("Job", None), task, Pace(None))
+        writer.replay_partition(cast("Job", None), task, Pace(None))
 
 
 def test_replay_ends_although_its_progress_waits_for_a_broker(
@@ -256,12 +262,12 @@ def test_replay_ends_although_its_progress_waits_for_a_broker(
         answered.wait(60)
         raise Problem("no broker answers")
 
-    monkeypatch.setattr(replay_progress, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(progress, "INTERVAL_S", 0.01)
     positions = cast("Positions", SimpleNamespace(refreshed=refreshed))
     threads = set(threading.enumerate())
-    with replay_progress.shown(positions, []):
+    with progress.shown(positions, []):
         assert asked.wait(60)
-    (progress,) = set(threading.enumerate()) - threads
+    (shower,) = set(threading.enumerate()) - threads
     answered.set()
-    progress.join()
+    shower.join()
     assert not capsys.readouterr().err

@@ -16,11 +16,11 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.replay_archive import archived_partitions
-from kwire.pipeline.replay_plan import Job, Range, Task
-from kwire.pipeline.replay_progress import Positions
-from kwire.pipeline.replay_targets import find_targets, warnings
-from kwire.pipeline.replay_writer import Pace, replay_partition, within
+from kwire.pipeline.replay.from_archive import archived_partitions
+from kwire.pipeline.replay.plan import Job, Range, Task
+from kwire.pipeline.replay.progress import Positions
+from kwire.pipeline.replay.targets import find_targets, warnings
+from kwire.pipeline.replay.writer import Pace, replay_partition, within
 
 from ..support.broker_process import BrokerProcess
 from .faults import check_row

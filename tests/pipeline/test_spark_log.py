@@ -124,7 +124,7 @@ def _running(monkeypatch: pytest.MonkeyPatch, error: Exception | None, says: str
             raise error
         return 0
 
-    monkeypatch.setattr("kwire.pipeline.audit.run", run)
+    monkeypatch.setattr("kwire.pipeline.audit.job.run", run)
 
 
 def test_what_java_says_is_hidden_and_dropped_if_all_went_well(
@@ -157,7 +157,7 @@ def test_error_nobody_knows_shows_its_traceback_only_if_asked_to(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("kwire.pipeline.audit.run", lambda options: 1 // 0)
+    monkeypatch.setattr("kwire.pipeline.audit.job.run", lambda options: 1 // 0)
     assert main(["audit"]) == 1
     assert "Traceback" not in capfd.readouterr().err
     assert "Traceback" in next(tmp_path.iterdir()).read_text()
@@ -177,7 +177,7 @@ def test_log_for_which_there_is_no_room_adds_no_error(
         logging.getLogger().error("what Python's libraries say")
         return 1 // 0
 
-    monkeypatch.setattr("kwire.pipeline.audit.run", run)
+    monkeypatch.setattr("kwire.pipeline.audit.job.run", run)
     assert main(["audit"]) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("kwire pipeline: audit failed unexpectedly: Zero")
@@ -185,8 +185,9 @@ def test_log_for_which_there_is_no_room_adds_no_error(
 
 REPORTING = """
 import sys
-from kwire.pipeline import audit, main
-audit.run = lambda options: print("a line of the report\\n" * int(sys.argv[1])) or 0
+from kwire.pipeline import main
+from kwire.pipeline.audit import job
+job.run = lambda options: print("a line of the report\\n" * int(sys.argv[1])) or 0
 sys.exit(main.main(["audit"]))
 """
 

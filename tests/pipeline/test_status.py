@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kwire.pipeline import status as job
 from kwire.pipeline.problems import Problem
+from kwire.pipeline.status import job
 
 from ..support.broker_process import BrokerProcess, free_port
 from .archive_model import create_topic

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline.durations import duration_ms, shown
-from kwire.pipeline.forecast import CHECK_INTERVAL_MS, Fate, Log, forecast
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.processed import find_queries
+from kwire.pipeline.status.forecast import CHECK_INTERVAL_MS, Fate, Log, forecast
+from kwire.pipeline.status.processed import find_queries
 
 HOUR = 3_600_000
 NOW = 1_800_000_000_000

@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 
 from kwire.pipeline import cluster as cluster_module
-from kwire.pipeline.archive_checks import Checks
+from kwire.pipeline.aggregate.read_topics import FILE, ReadTopics
+from kwire.pipeline.archive.checks import Checks
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, Conflict, Entry
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.read_topics import FILE, ReadTopics
-from kwire.pipeline.replay_into_source import doubled
+from kwire.pipeline.replay.into_source import doubled
 from kwire.pipeline.topic_ids import id_text, made_anew
 from kwire.types import uuid_to_str
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kwire.pipeline.auditing.places import archives_at
+from kwire.pipeline.audit.places import archives_at
 from kwire.pipeline.manifest import Archive, Content
 from kwire.pipeline.problems import Problem, WrongCall
-from kwire.pipeline.replay_archive import archived_partitions
-from kwire.pipeline.replay_plan import Range
+from kwire.pipeline.replay.from_archive import archived_partitions
+from kwire.pipeline.replay.plan import Range
 from kwire.pipeline.tables.content import TableContent
 from kwire.pipeline.tables.options import formats
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from kwire.pipeline import archive_slices
-from kwire.pipeline.archive_files import folders_of
+from kwire.pipeline.archive import slices
+from kwire.pipeline.archive.files import folders_of
 from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.tables.changes import OFFSETS, RANGES, change
@@ -321,7 +321,7 @@ def test_iceberg_tables_of_an_archive_elsewhere_are_made_anew(
 
 def test_files_of_log_directories_have_the_columns_of_tables() -> None:
     """Those are written without Spark, and a table accepts only files that fit its own columns."""
-    assert archive_slices._SCHEMA.equals(raw_schema())
+    assert slices._SCHEMA.equals(raw_schema())
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ import boto3
 import pytest
 from deltalake import DeltaTable
 
-from kwire.pipeline import archive as job
 from kwire.pipeline import leases
+from kwire.pipeline.archive import job
 from kwire.pipeline.manifest import Archive
-from kwire.pipeline.replay_archive import archived_partitions
-from kwire.pipeline.replay_plan import Range
+from kwire.pipeline.replay.from_archive import archived_partitions
+from kwire.pipeline.replay.plan import Range
 from kwire.pipeline.storage import HadoopStorage
 from kwire.pipeline.tables.content import TableContent
 from kwire.pipeline.tables.delta import Delta

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from kwire.pipeline import archive as job
+from kwire.pipeline.archive import job
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.tables.place import DEAD_LETTERS, VALUES

@@ -1,0 +1,1 @@
+"""`kwire pipeline status`: checkpoints as `processed.py` reads them, and what retention will delete, by `forecast.py`."""
