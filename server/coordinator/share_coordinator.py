@@ -7,8 +7,8 @@ Source: ShareCoordinatorService.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Generator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Generator
+from typing import Any
 
 from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batches
@@ -20,26 +20,13 @@ from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
 from ..turns import Steps, Turns
 from .group.partitioner import partition_for
-from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime
 from .share.config import ShareCoordinatorConfig
-from .share.rows import (
-    InitializeState,
-    ReadState,
-    StateOutcome,
-    StatePartition,
-    StateRead,
-    StateSummary,
-    WriteState,
-)
+from .share.rows import StatePartition
 from .share.shard import PRUNE, ShareMemory, ShareShard
-
-OutcomeT = TypeVar("OutcomeT", bound=StateOutcome)
+from .share_operations import OutcomeT, RowT, StateOperation
 
 _JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}")
-
-#: Answers of a row, or a future of it.
-Answer = Any
 
 
 class ShareCoordinator:
@@ -121,69 +108,25 @@ class ShareCoordinator:
         """Return the partition of __share_group_state that a share partition belongs to, by its `coordinator_key`."""
         return partition_for(key, self.state_topic_partitions)
 
-    # Operations
+    def run(
+        self, operation: StateOperation[RowT, OutcomeT], group_id: str, row: RowT
+    ) -> OutcomeT | Awaitable[OutcomeT]:
+        """Run an operation on the state of a share partition; its rules are those of the shard.
 
-    def initialize_state(self, group_id: str, row: InitializeState) -> Answer:
-        """Create a state, or start again; see ShareShard.initialize_state."""
-        return self._run(
-            group_id,
-            row,
-            StateOutcome,
-            lambda shard, token, now_ms: shard.initialize_state(group_id, row, token, now_ms),
-        )
-
-    def write_state(self, group_id: str, row: WriteState) -> Answer:
-        """Change a state; see ShareShard.write_state."""
-        return self._run(
-            group_id,
-            row,
-            StateOutcome,
-            lambda shard, token, now_ms: shard.write_state(group_id, row, token, now_ms),
-        )
-
-    def read_state(self, group_id: str, row: ReadState) -> Answer:
-        """Read a state, and store the epoch of a new leader; see ShareShard.read_state."""
-        return self._run(
-            group_id,
-            row,
-            StateRead,
-            lambda shard, token, now_ms: shard.read_state(group_id, row, token, now_ms),
-        )
-
-    def read_summary(self, group_id: str, row: ReadState) -> Answer:
-        """Read a state without its batches; see ShareShard.read_summary."""
-        return self._run(
-            group_id,
-            row,
-            StateSummary,
-            lambda shard, token, now_ms: shard.read_summary(group_id, row, token),
-        )
-
-    def delete_state(self, group_id: str, row: StatePartition) -> Answer:
-        """Remove a state; see ShareShard.delete_state."""
-        return self._run(
-            group_id,
-            row,
-            StateOutcome,
-            lambda shard, token, now_ms: shard.delete_state(group_id, row, token),
-        )
-
-    def _run(
-        self,
-        group_id: str,
-        row: StatePartition,
-        kind: type[OutcomeT],
-        operation: Callable[[ShareShard, int, int], Result[OutcomeT]],
-    ) -> Answer:
-        """Errors: INVALID_GROUP_ID for "", NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        Errors: INVALID_GROUP_ID for "", NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
         error = ErrorCode.INVALID_GROUP_ID
         if group_id:
             partition = self.partition_for(coordinator_key(group_id, row))
             shard = self.runtime.shard(partition)
             if not isinstance(shard, ErrorCode):
-                return self.runtime.run(partition, operation)
+                answer: OutcomeT | Awaitable[OutcomeT] = self.runtime.run(
+                    partition,
+                    lambda shard, token, now_ms: operation.run(shard, group_id, row, token, now_ms),
+                )
+                return answer
             error = shard
-        return kind(row.topic_id, row.partition, error, error.name)
+        return operation.refused(row, error)
 
     # Effects of a shard
 

@@ -42,6 +42,14 @@ from .share.rows import (
     StatePartition,
     StateSummary,
 )
+from .share_operations import (
+    DELETE_STATE,
+    INITIALIZE_STATE,
+    READ_SUMMARY,
+    OutcomeT,
+    RowT,
+    StateOperation,
+)
 
 if TYPE_CHECKING:
     from ..metadata.image import MetadataImage
@@ -172,7 +180,7 @@ class ShareGroupRequests:
         task.add_done_callback(self._tasks.discard)
 
     async def _initialize(self, partition: int, effect: InitializeStates) -> None:
-        outcomes = await self._ask("initialize_state", effect.group_id, effect.rows)
+        outcomes = await self._ask(INITIALIZE_STATE, effect.group_id, effect.rows)
         self._made(partition, effect.group_id, outcomes)
 
     def _made(self, partition: int, group_id: str, outcomes: Sequence[StateOutcome]) -> None:
@@ -180,21 +188,23 @@ class ShareGroupRequests:
             partition, lambda shard, now_ms: shard.share.states_made(group_id, outcomes, now_ms)
         )
 
-    async def _ask(self, name: str, group_id: str, rows: Sequence[StatePartition]) -> list[Any]:
+    async def _ask(
+        self, operation: StateOperation[RowT, OutcomeT], group_id: str, rows: Sequence[RowT]
+    ) -> list[OutcomeT]:
         """Ask the persister, for a few share partitions at a time; its answers are in the order of the rows."""
         if self._persister is None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            kind = StateSummary if name == "read_summary" else StateOutcome
-            return [kind(row.topic_id, row.partition, error) for row in rows]
-        operation = getattr(self._persister, name)
+            return [operation.outcome(row.topic_id, row.partition, error) for row in rows]
         futures = []
         for first in range(0, len(rows), ROWS_AT_ONCE):
             if first:
                 await self._runtime.turns.pause()
-            futures.append(operation(group_id, rows[first : first + ROWS_AT_ONCE]))
+            futures.append(
+                self._persister.ask(operation, group_id, rows[first : first + ROWS_AT_ONCE])
+            )
             if not first:  # otherwise, thousands would wait for the topic to be created
                 await futures[0]
-        answers: list[Any] = []
+        answers: list[OutcomeT] = []
         for future in futures:
             if answers:
                 await self._runtime.turns.pause()
@@ -230,7 +240,7 @@ class ShareGroupRequests:
         """Return the positions of a group in partitions of existing topics, in the same order."""
         turns = self._runtime.turns
         rows = await turns.run(each_in_steps(lambda each: ReadState(*each, -1), partitions))
-        summaries: list[StateSummary] = await self._ask("read_summary", group_id, rows)
+        summaries = await self._ask(READ_SUMMARY, group_id, rows)
         topics = self._groups.image().topics_by_id
         asked: set[TopicPartition] = set()
         for number, row in enumerate(summaries):
@@ -288,7 +298,7 @@ class ShareGroupRequests:
                 starts.items(),
             )
         )
-        outcomes: list[StateOutcome] = await self._ask("initialize_state", group_id, rows)
+        outcomes = await self._ask(INITIALIZE_STATE, group_id, rows)
         failed = {
             (row.topic_id, row.partition): row
             for row in outcomes
@@ -354,7 +364,7 @@ class ShareGroupRequests:
         self, group_id: str, rows: Sequence[StatePartition]
     ) -> dict[bytes, ErrorCode]:
         """Delete states; return the first error of each topic."""
-        outcomes: list[StateOutcome] = await self._ask("delete_state", group_id, rows)
+        outcomes = await self._ask(DELETE_STATE, group_id, rows)
         errors: dict[bytes, ErrorCode] = {}
         for row in outcomes:
             errors[row.topic_id] = errors.get(row.topic_id, ErrorCode.NONE) or row.error_code

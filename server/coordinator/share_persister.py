@@ -8,30 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
-from kwire.messages import delete_share_group_state as deleting
-from kwire.messages import initialize_share_group_state as initializing
-from kwire.messages import read_share_group_state as reading
-from kwire.messages import read_share_group_state_summary as summing
-from kwire.messages import write_share_group_state as writing
 
 from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
+from ..turns import exhaust
 from .inter_broker_sender import InterBrokerSender, Send
-from .share.rows import (
-    InitializeState,
-    ReadState,
-    StateBatch,
-    StateOutcome,
-    StatePartition,
-    StateRead,
-    StateSummary,
-    WriteState,
-)
+from .share.rows import StateOutcome, StatePartition
 from .share_coordinator import ShareCoordinator, coordinator_key
+from .share_operations import OutcomeT, RowT, StateOperation
 
 logger = logging.getLogger(__name__)
 
@@ -61,50 +49,15 @@ class SharePersister(Protocol):
     write to a state that was not initialized), and those of `TRY_AGAIN` when the retries are exhausted.
     """
 
-    def initialize_state(
-        self, group_id: str, partitions: Sequence[InitializeState]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        """Create the state of share partitions, or reset it in a later state epoch."""
-        ...
-
-    def read_state(
-        self, group_id: str, partitions: Sequence[ReadState]
-    ) -> asyncio.Future[list[StateRead]]:
-        """Read states, and fence all earlier leaders of the partitions."""
-        ...
-
-    def write_state(
-        self, group_id: str, partitions: Sequence[WriteState]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        """Change states."""
-        ...
-
-    def delete_state(
-        self, group_id: str, partitions: Sequence[StatePartition]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        """Delete states; succeeds for share partitions without a state."""
-        ...
-
-    def read_summary(
-        self, group_id: str, partitions: Sequence[ReadState]
-    ) -> asyncio.Future[list[StateSummary]]:
-        """Read states without their batches; this fences no leader."""
+    def ask(
+        self, operation: StateOperation[RowT, OutcomeT], group_id: str, rows: Sequence[RowT]
+    ) -> asyncio.Future[list[OutcomeT]]:
+        """Run an operation on share partitions of a group."""
         ...
 
 
-class Operation(NamedTuple):
-    """One of the five operations: how it runs locally, and the request for another broker.
-
-    Shape: `local(group id, row)` returns an answer or an awaitable of it; `request(group id, rows)` makes a message,
-    and `answers(response)` reads (topic id, partition, answer) from the response.
-    """
-
-    name: str
-    kind: type[StateOutcome]
-    local: Callable[[str, Any], Any]
-    request: Callable[[str, Sequence[Any]], object]
-    version: int
-    answers: Callable[[Any], Iterable[StateOutcome]]
+Operation = StateOperation[Any, StateOutcome]
+ShareKey = tuple[str, bytes, int]
 
 
 class Asked(NamedTuple):
@@ -123,9 +76,6 @@ class Queued(NamedTuple):
     group_id: str
     row: StatePartition
     answered: Callable[[StateOutcome], None]
-
-
-ShareKey = tuple[str, bytes, int]
 
 
 class StatePersister:
@@ -153,61 +103,12 @@ class StatePersister:
         self._queues: dict[ShareKey, deque[Queued]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: asyncio.Task[None] | None = None
-        self._operations = operations(coordinator)
 
-    # The five operations
-
-    def initialize_state(
-        self, group_id: str, partitions: Sequence[InitializeState]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        """See SharePersister."""
-        return self._all("initialize_state", group_id, partitions)
-
-    def read_state(
-        self, group_id: str, partitions: Sequence[ReadState]
-    ) -> asyncio.Future[list[StateRead]]:
-        """See SharePersister."""
-        return self._all("read_state", group_id, partitions)
-
-    def write_state(
-        self, group_id: str, partitions: Sequence[WriteState]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        """See SharePersister."""
-        return self._all("write_state", group_id, partitions)
-
-    def delete_state(
-        self, group_id: str, partitions: Sequence[StatePartition]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        """See SharePersister."""
-        return self._all("delete_state", group_id, partitions)
-
-    def read_summary(
-        self, group_id: str, partitions: Sequence[ReadState]
-    ) -> asyncio.Future[list[StateSummary]]:
-        """See SharePersister."""
-        return self._all("read_summary", group_id, partitions)
-
-    # Called by the broker
-
-    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Stop waiting for brokers that are gone."""
-        if after.brokers is not before.brokers:
-            self._sender.keep(after.brokers)
-
-    def close(self) -> None:
-        """Stop sending requests."""
-        self._sender.close()
-        for task in self._tasks:
-            task.cancel()
-
-    # Internals
-
-    def _all(
-        self, name: str, group_id: str, rows: Sequence[StatePartition]
-    ) -> asyncio.Future[list[Any]]:
-        """Start an operation on each row; the future is done immediately if nothing has to wait."""
-        operation = self._operations[name]
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+    def ask(
+        self, operation: StateOperation[RowT, OutcomeT], group_id: str, rows: Sequence[RowT]
+    ) -> asyncio.Future[list[OutcomeT]]:
+        """See SharePersister; the future is done immediately if nothing has to wait."""
+        future: asyncio.Future[list[OutcomeT]] = asyncio.get_running_loop().create_future()
         answers: list[Any] = [None] * len(rows)
         missing = len(rows)
 
@@ -229,9 +130,24 @@ class StatePersister:
             future.set_result([])
         return future
 
+    # Called by the broker
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Stop waiting for brokers that are gone."""
+        if after.brokers is not before.brokers:
+            self._sender.keep(after.brokers)
+
+    def close(self) -> None:
+        """Stop sending requests."""
+        self._sender.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # Internals
+
     def _in_order(
         self,
-        operation: Operation,
+        operation: StateOperation[Any, Any],
         group_id: str,
         row: StatePartition,
         answered: Callable[[StateOutcome], None],
@@ -273,7 +189,7 @@ class StatePersister:
                 outcome = answer if isinstance(answer, StateOutcome) else await answer
             except Exception:  # waiting callers need an answer
                 logger.exception("the state of a share group cannot be reached")
-                outcome = _refused(operation, row, ErrorCode.UNKNOWN_SERVER_ERROR)
+                outcome = operation.refused(row, ErrorCode.UNKNOWN_SERVER_ERROR)
             if not left or outcome.error_code not in TRY_AGAIN:
                 break
             await asyncio.sleep(backoff_s)
@@ -290,7 +206,7 @@ class StatePersister:
             return self._ask(operation, group_id, row)
         except Exception:
             logger.exception("the state of a share group cannot be reached")
-            return _refused(operation, row, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return operation.refused(row, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _ask(
         self, operation: Operation, group_id: str, row: StatePartition
@@ -302,10 +218,9 @@ class StatePersister:
         partition = self._coordinator.partition_for(coordinator_key(group_id, row))
         found = image.partition(SHARE_GROUP_STATE_TOPIC, partition)
         if found is None or found.leader not in image.brokers:
-            return _refused(operation, row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return operation.refused(row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if found.leader == self._broker_id or self._send_to is None:
-            answer: StateOutcome | Awaitable[StateOutcome] = operation.local(group_id, row)
-            return answer
+            return self._coordinator.run(operation, group_id, row)
         future: asyncio.Future[StateOutcome] = asyncio.get_running_loop().create_future()
         self._sender.add(found.leader, Asked(operation, group_id, row, future))
         return future
@@ -316,7 +231,7 @@ class StatePersister:
             self._tasks.add(self._creating)
             self._creating.add_done_callback(self._tasks.discard)
         await asyncio.wait((self._creating,))  # one request for all waiting callers
-        return _refused(operation, row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return operation.refused(row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def _create(self) -> None:
         try:
@@ -329,20 +244,20 @@ class StatePersister:
 
         Errors: OSError.
         """
-        requests: dict[tuple[str, str], list[Asked]] = {}
+        requests: dict[tuple[Operation, str], list[Asked]] = {}
         for each in asked:
-            requests.setdefault((each.operation.name, each.group_id), []).append(each)
+            requests.setdefault((each.operation, each.group_id), []).append(each)
         assert self._send_to is not None
-        for (name, group_id), rows in requests.items():
-            operation = self._operations[name]
-            request = operation.request(group_id, [each.row for each in rows])
-            response = await self._send_to(broker_id, request, operation.version)
-            found = {(row.topic_id, row.partition): row for row in operation.answers(response)}
+        for (operation, group_id), rows in requests.items():
+            request = exhaust(operation.request(group_id, [each.row for each in rows]))
+            response = await self._send_to(broker_id, request, operation.newest)
+            outcomes = exhaust(operation.outcomes(response))
+            found = {(row.topic_id, row.partition): row for row in outcomes}
             for each in rows:
                 answer = found.get((each.row.topic_id, each.row.partition))
                 if not each.answer.done():
                     each.answer.set_result(
-                        answer or _refused(operation, each.row, ErrorCode.UNKNOWN_SERVER_ERROR)
+                        answer or operation.refused(each.row, ErrorCode.UNKNOWN_SERVER_ERROR)
                     )
 
 
@@ -350,192 +265,5 @@ def _not_reached(asked: list[Asked]) -> None:
     for each in asked:
         if not each.answer.done():
             each.answer.set_result(
-                _refused(each.operation, each.row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            )
-
-
-def _refused(operation: Operation, row: StatePartition, error: ErrorCode) -> StateOutcome:
-    return operation.kind(row.topic_id, row.partition, error, error.name)
-
-
-# The messages of the five operations
-
-
-def by_topic(rows: Sequence[StatePartition]) -> dict[bytes, list[Any]]:
-    """Group rows by topic, as messages do."""
-    topics: dict[bytes, list[Any]] = {}
-    for row in rows:
-        topics.setdefault(row.topic_id, []).append(row)
-    return topics
-
-
-def operations(coordinator: ShareCoordinator) -> dict[str, Operation]:
-    """The five operations by name."""
-    return {
-        each.name: each
-        for each in (
-            Operation(
-                "initialize_state",
-                StateOutcome,
-                coordinator.initialize_state,
-                _initialize_request,
-                0,
-                _outcomes,
-            ),
-            Operation("read_state", StateRead, coordinator.read_state, _read_request, 0, _states),
-            Operation(
-                "write_state", StateOutcome, coordinator.write_state, _write_request, 1, _outcomes
-            ),
-            Operation(
-                "delete_state",
-                StateOutcome,
-                coordinator.delete_state,
-                _delete_request,
-                0,
-                _outcomes,
-            ),
-            Operation(
-                "read_summary",
-                StateSummary,
-                coordinator.read_summary,
-                _summary_request,
-                1,
-                _summaries,
-            ),
-        )
-    }
-
-
-def _initialize_request(group_id: str, rows: Sequence[InitializeState]) -> object:
-    return initializing.InitializeShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            initializing.InitializeStateData(
-                topic_id=topic_id,
-                partitions=[
-                    initializing.PartitionData(
-                        partition=row.partition,
-                        state_epoch=row.state_epoch,
-                        start_offset=row.start_offset,
-                    )
-                    for row in of_topic
-                ],
-            )
-            for topic_id, of_topic in by_topic(rows).items()
-        ],
-    )
-
-
-def _read_request(group_id: str, rows: Sequence[ReadState]) -> object:
-    return reading.ReadShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            reading.ReadStateData(
-                topic_id=topic_id,
-                partitions=[
-                    reading.PartitionData(partition=row.partition, leader_epoch=row.leader_epoch)
-                    for row in of_topic
-                ],
-            )
-            for topic_id, of_topic in by_topic(rows).items()
-        ],
-    )
-
-
-def _write_request(group_id: str, rows: Sequence[WriteState]) -> object:
-    return writing.WriteShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            writing.WriteStateData(
-                topic_id=topic_id,
-                partitions=[
-                    writing.PartitionData(
-                        partition=row.partition,
-                        state_epoch=row.state_epoch,
-                        leader_epoch=row.leader_epoch,
-                        start_offset=row.start_offset,
-                        delivery_complete_count=row.delivery_complete_count,
-                        state_batches=[
-                            writing.StateBatch(**batch._asdict()) for batch in row.state_batches
-                        ],
-                    )
-                    for row in of_topic
-                ],
-            )
-            for topic_id, of_topic in by_topic(rows).items()
-        ],
-    )
-
-
-def _delete_request(group_id: str, rows: Sequence[StatePartition]) -> object:
-    return deleting.DeleteShareGroupStateRequest(
-        group_id=group_id,
-        topics=[
-            deleting.DeleteStateData(
-                topic_id=topic_id,
-                partitions=[deleting.PartitionData(partition=row.partition) for row in of_topic],
-            )
-            for topic_id, of_topic in by_topic(rows).items()
-        ],
-    )
-
-
-def _summary_request(group_id: str, rows: Sequence[ReadState]) -> object:
-    return summing.ReadShareGroupStateSummaryRequest(
-        group_id=group_id,
-        topics=[
-            summing.ReadStateSummaryData(
-                topic_id=topic_id,
-                partitions=[
-                    summing.PartitionData(partition=row.partition, leader_epoch=row.leader_epoch)
-                    for row in of_topic
-                ],
-            )
-            for topic_id, of_topic in by_topic(rows).items()
-        ],
-    )
-
-
-def _outcomes(response: Any) -> Iterable[StateOutcome]:
-    for topic in response.results:
-        for row in topic.partitions:
-            yield StateOutcome(
-                topic.topic_id, row.partition, ErrorCode(row.error_code), row.error_message
-            )
-
-
-def _states(response: Any) -> Iterable[StateOutcome]:
-    for topic in response.results:
-        for row in topic.partitions:
-            yield StateRead(
-                topic.topic_id,
-                row.partition,
-                ErrorCode(row.error_code),
-                row.error_message,
-                row.state_epoch,
-                row.start_offset,
-                tuple(
-                    StateBatch(
-                        batch.first_offset,
-                        batch.last_offset,
-                        batch.delivery_state,
-                        batch.delivery_count,
-                    )
-                    for batch in row.state_batches
-                ),
-            )
-
-
-def _summaries(response: Any) -> Iterable[StateOutcome]:
-    for topic in response.results:
-        for row in topic.partitions:
-            yield StateSummary(
-                topic.topic_id,
-                row.partition,
-                ErrorCode(row.error_code),
-                row.error_message,
-                row.state_epoch,
-                row.leader_epoch,
-                row.start_offset,
-                row.delivery_complete_count,
+                each.operation.refused(each.row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             )

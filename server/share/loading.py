@@ -13,6 +13,7 @@ from collections.abc import Callable
 from kwire.errors import ErrorCode
 
 from ..coordinator.share.rows import UNINITIALIZED_START_OFFSET, ReadState
+from ..coordinator.share_operations import READ_STATE
 from ..log.time_search import Effort, TimeSearch
 from ..net.log_limit import LineLimiter
 from ..replication.offsets import CONSUMER, EARLIEST, LATEST, OffsetQuery, Searched
@@ -88,7 +89,7 @@ class Loading:
     async def _read(self, led: Led) -> Loaded:
         group_id, topic_id, number = led.key
         asked = ReadState(topic_id, number, led.leader_epoch)
-        (row,) = await self._rooms.persister.read_state(group_id, [asked])
+        (row,) = await self._rooms.persister.ask(READ_STATE, group_id, [asked])
         if row.error_code:
             return told(self._lines, led, "read", row.error_code, row.error_message)
         start = row.start_offset

@@ -20,6 +20,7 @@ from kwire.messages.share_fetch import PartitionData
 
 from ..cause import Own
 from ..coordinator.share.rows import StateOutcome, WriteState
+from ..coordinator.share_operations import WRITE_STATE
 from ..net.log_limit import LineLimiter
 from ..replication.read_result import LaterRead, ReadResult, refused
 from ..shares import SMALL, Shares
@@ -560,7 +561,7 @@ class SharePartitionManager:
             tuple(write.batches),
             machine.delivery_complete_count,
         )
-        stored = self._rooms.persister.write_state(group_id, [row])
+        stored = self._rooms.persister.ask(WRITE_STATE, group_id, [row])
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def complete(stored: asyncio.Future[list[StateOutcome]]) -> None:

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from server.coordinator.group.consumer.group import ConsumerGroup
-from server.coordinator.share.rows import StateOutcome, WriteState
+from server.coordinator.share.rows import StateOutcome
+from server.coordinator.share_operations import WRITE_STATE
 from server.coordinator.share_persister import StatePersister
 
 from ..support.broker_process import REPOSITORY
@@ -137,9 +139,14 @@ def test_what_a_share_group_has_accepted_is_not_delivered_again_and_nothing_is_l
     assert [(each.seed, each.violation) for each in found if each.violation] == []
 
 
+ask = StatePersister.ask
+
+
 def written_nowhere(
-    persister: StatePersister, group_id: str, rows: Sequence[WriteState]
-) -> asyncio.Future[list[StateOutcome]]:
+    persister: StatePersister, operation: Any, group_id: str, rows: Sequence[Any]
+) -> asyncio.Future[list[Any]]:
+    if operation is not WRITE_STATE:
+        return ask(persister, operation, group_id, rows)
     done: asyncio.Future[list[StateOutcome]] = asyncio.get_running_loop().create_future()
     done.set_result([StateOutcome(row.topic_id, row.partition) for row in rows])
     return done
@@ -147,7 +154,7 @@ def written_nowhere(
 
 def without_written_states(seed: int) -> str | None:
     """Run a share group whose states are not stored."""
-    with patch.object(StatePersister, "write_state", written_nowhere):
+    with patch.object(StatePersister, "ask", written_nowhere):
         return run(seed, STEPS, sharers=3).violation
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from kwire.errors import ErrorCode
 from server.coordinator.share.rows import (
@@ -18,8 +18,9 @@ from server.coordinator.share.rows import (
     StateSummary,
     WriteState,
 )
+from server.coordinator.share_operations import OutcomeT, RowT, StateOperation
 
-T = TypeVar("T", bound=StateOutcome)
+Key = tuple[str, bytes, int]
 
 
 @dataclass
@@ -51,8 +52,8 @@ class MemoryPersister:
     """
 
     def __init__(self) -> None:
-        self.stored: dict[tuple[str, bytes, int], Stored] = {}
-        self.errors: dict[tuple[str, bytes, int], ErrorCode] = {}
+        self.stored: dict[Key, Stored] = {}
+        self.errors: dict[Key, ErrorCode] = {}
         self.calls: list[tuple[str, str, list[Any]]] = []
         self.hold = False
         self.held: list[Callable[[], None]] = []
@@ -61,119 +62,90 @@ class MemoryPersister:
         """Carry out and answer the oldest held operation."""
         self.held.pop(0)()
 
-    def initialize_state(
-        self, group_id: str, partitions: Sequence[InitializeState]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        def initialize(row: InitializeState, key: tuple[str, bytes, int]) -> StateOutcome:
-            stored = self.stored.get(key)
-            if stored is not None and stored.state_epoch > row.state_epoch:
-                return StateOutcome(row.topic_id, row.partition, ErrorCode.FENCED_STATE_EPOCH)
-            self.stored[key] = Stored(row.state_epoch, 0, row.start_offset, -1, {})
-            return StateOutcome(row.topic_id, row.partition)
+    def ask(
+        self, operation: StateOperation[RowT, OutcomeT], group_id: str, rows: Sequence[RowT]
+    ) -> asyncio.Future[list[OutcomeT]]:
+        future: asyncio.Future[list[OutcomeT]] = asyncio.get_running_loop().create_future()
+        self.calls.append((operation.name, group_id, list(rows)))
+        carry_out = getattr(self, operation.name)
 
-        return self._later("initialize_state", group_id, partitions, initialize, StateOutcome)
-
-    def read_state(
-        self, group_id: str, partitions: Sequence[ReadState]
-    ) -> asyncio.Future[list[StateRead]]:
-        def read(row: ReadState, key: tuple[str, bytes, int]) -> StateRead:
-            stored = self.stored.get(key)
-            if stored is None:
-                return StateRead(row.topic_id, row.partition)
-            if stored.leader_epoch > row.leader_epoch >= 0:
-                return StateRead(row.topic_id, row.partition, ErrorCode.FENCED_LEADER_EPOCH)
-            stored.leader_epoch = max(stored.leader_epoch, row.leader_epoch)
-            return StateRead(
-                row.topic_id,
-                row.partition,
-                state_epoch=stored.state_epoch,
-                start_offset=stored.start_offset,
-                state_batches=stored.batches(),
-            )
-
-        return self._later("read_state", group_id, partitions, read, StateRead)
-
-    def write_state(
-        self, group_id: str, partitions: Sequence[WriteState]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        def write(row: WriteState, key: tuple[str, bytes, int]) -> StateOutcome:
-            stored = self.stored.get(key)
-            error = ErrorCode.NONE
-            if stored is None:
-                error = ErrorCode.INVALID_REQUEST
-            elif stored.leader_epoch > row.leader_epoch:
-                error = ErrorCode.FENCED_LEADER_EPOCH
-            elif stored.state_epoch > row.state_epoch:
-                error = ErrorCode.FENCED_STATE_EPOCH
-            else:
-                stored.leader_epoch = row.leader_epoch
-                stored.delivery_complete_count = row.delivery_complete_count
-                if row.start_offset != -1:
-                    stored.start_offset = row.start_offset
-                for first, last, state, count in row.state_batches:
-                    for offset in range(first, last + 1):
-                        stored.states[offset] = state, count
-                stored.states = {
-                    offset: state
-                    for offset, state in stored.states.items()
-                    if offset >= stored.start_offset
-                }
-            return StateOutcome(row.topic_id, row.partition, error)
-
-        return self._later("write_state", group_id, partitions, write, StateOutcome)
-
-    def delete_state(
-        self, group_id: str, partitions: Sequence[StatePartition]
-    ) -> asyncio.Future[list[StateOutcome]]:
-        def delete(row: StatePartition, key: tuple[str, bytes, int]) -> StateOutcome:
-            self.stored.pop(key, None)
-            return StateOutcome(row.topic_id, row.partition)
-
-        return self._later("delete_state", group_id, partitions, delete, StateOutcome)
-
-    def read_summary(
-        self, group_id: str, partitions: Sequence[ReadState]
-    ) -> asyncio.Future[list[StateSummary]]:
-        def summary(row: ReadState, key: tuple[str, bytes, int]) -> StateSummary:
-            stored = self.stored.get(key)
-            if stored is None:
-                return StateSummary(row.topic_id, row.partition)
-            return StateSummary(
-                row.topic_id,
-                row.partition,
-                state_epoch=stored.state_epoch,
-                leader_epoch=stored.leader_epoch,
-                start_offset=stored.start_offset,
-                delivery_complete_count=stored.delivery_complete_count,
-            )
-
-        return self._later("read_summary", group_id, partitions, summary, StateSummary)
-
-    def _later(
-        self,
-        name: str,
-        group_id: str,
-        rows: Sequence[Any],
-        operation: Callable[[Any, tuple[str, bytes, int]], T],
-        refusal: type[T],
-    ) -> asyncio.Future[list[T]]:
-        future: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
-        self.calls.append((name, group_id, list(rows)))
-
-        def carry_out() -> None:
+        def answer() -> None:
             answers = []
             for row in rows:
                 key = (group_id, row.topic_id, row.partition)
                 error = self.errors.get(key)
                 if error is not None:
-                    answers.append(refusal(row.topic_id, row.partition, error))
+                    answers.append(operation.outcome(row.topic_id, row.partition, error))
                 else:
-                    answers.append(operation(row, key))
+                    answers.append(carry_out(row, key))
             if not future.cancelled():
                 future.set_result(answers)
 
         if self.hold:
-            self.held.append(carry_out)
+            self.held.append(answer)
         else:
-            carry_out()
+            answer()
         return future
+
+    def initialize_state(self, row: InitializeState, key: Key) -> StateOutcome:
+        stored = self.stored.get(key)
+        if stored is not None and stored.state_epoch > row.state_epoch:
+            return StateOutcome(row.topic_id, row.partition, ErrorCode.FENCED_STATE_EPOCH)
+        self.stored[key] = Stored(row.state_epoch, 0, row.start_offset, -1, {})
+        return StateOutcome(row.topic_id, row.partition)
+
+    def read_state(self, row: ReadState, key: Key) -> StateRead:
+        stored = self.stored.get(key)
+        if stored is None:
+            return StateRead(row.topic_id, row.partition)
+        if stored.leader_epoch > row.leader_epoch >= 0:
+            return StateRead(row.topic_id, row.partition, ErrorCode.FENCED_LEADER_EPOCH)
+        stored.leader_epoch = max(stored.leader_epoch, row.leader_epoch)
+        return StateRead(
+            row.topic_id,
+            row.partition,
+            state_epoch=stored.state_epoch,
+            start_offset=stored.start_offset,
+            state_batches=stored.batches(),
+        )
+
+    def write_state(self, row: WriteState, key: Key) -> StateOutcome:
+        stored = self.stored.get(key)
+        error = ErrorCode.NONE
+        if stored is None:
+            error = ErrorCode.INVALID_REQUEST
+        elif stored.leader_epoch > row.leader_epoch:
+            error = ErrorCode.FENCED_LEADER_EPOCH
+        elif stored.state_epoch > row.state_epoch:
+            error = ErrorCode.FENCED_STATE_EPOCH
+        else:
+            stored.leader_epoch = row.leader_epoch
+            stored.delivery_complete_count = row.delivery_complete_count
+            if row.start_offset != -1:
+                stored.start_offset = row.start_offset
+            for first, last, state, count in row.state_batches:
+                for offset in range(first, last + 1):
+                    stored.states[offset] = state, count
+            stored.states = {
+                offset: state
+                for offset, state in stored.states.items()
+                if offset >= stored.start_offset
+            }
+        return StateOutcome(row.topic_id, row.partition, error)
+
+    def delete_state(self, row: StatePartition, key: Key) -> StateOutcome:
+        self.stored.pop(key, None)
+        return StateOutcome(row.topic_id, row.partition)
+
+    def read_summary(self, row: ReadState, key: Key) -> StateSummary:
+        stored = self.stored.get(key)
+        if stored is None:
+            return StateSummary(row.topic_id, row.partition)
+        return StateSummary(
+            row.topic_id,
+            row.partition,
+            state_epoch=stored.state_epoch,
+            leader_epoch=stored.leader_epoch,
+            start_offset=stored.start_offset,
+            delivery_complete_count=stored.delivery_complete_count,
+        )

@@ -230,7 +230,9 @@ class ShareShard:
         record = change(state, asked, row.leader_epoch, limit, now_ms)
         return self.write_record(key, record, token, answer)
 
-    def read_summary(self, group_id: str, row: ReadState, token: int) -> Result[StateSummary]:
+    def read_summary(
+        self, group_id: str, row: ReadState, token: int, now_ms: int
+    ) -> Result[StateSummary]:
         """Read a state without its batches. Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION."""
         key, state = self.find(group_id, row)
         refusal = self.invalid(row) or self.unknown(row)
@@ -244,7 +246,9 @@ class ShareShard:
             answer = state.summary(row.topic_id, row.partition)
         return self.when_committed(key, token, answer)
 
-    def delete_state(self, group_id: str, row: StatePartition, token: int) -> Result[StateOutcome]:
+    def delete_state(
+        self, group_id: str, row: StatePartition, token: int, now_ms: int
+    ) -> Result[StateOutcome]:
         """Delete a state, if there is one.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION.

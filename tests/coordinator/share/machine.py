@@ -98,14 +98,14 @@ class Machine:
 
     # Operations: the answer, or None while it waits
 
-    def ask(self, operation: Any, row: StatePartition, *more: Any, group: str = GROUP) -> Any:
+    def ask(self, operation: Any, row: StatePartition, group: str = GROUP) -> Any:
         self.token += 1
-        self.apply(operation(group, row, self.token, *more))
+        self.apply(operation(group, row, self.token, self.now))
         return self.answers.get(self.token)
 
     def initialize(self, state_epoch: int = 0, start: int = 0, partition: int = 0) -> StateOutcome:
         row = InitializeState(TOPIC, partition, state_epoch, start)
-        return self.ask(self.shard.initialize_state, row, self.now)
+        return self.ask(self.shard.initialize_state, row)
 
     def write(
         self,
@@ -118,10 +118,10 @@ class Machine:
     ) -> StateOutcome:
         rows = tuple(StateBatch(*each) for each in batches)
         row = WriteState(TOPIC, partition, state_epoch, leader_epoch, start, rows, complete)
-        return self.ask(self.shard.write_state, row, self.now)
+        return self.ask(self.shard.write_state, row)
 
     def read(self, leader_epoch: int = 0, partition: int = 0) -> StateRead:
-        return self.ask(self.shard.read_state, ReadState(TOPIC, partition, leader_epoch), self.now)
+        return self.ask(self.shard.read_state, ReadState(TOPIC, partition, leader_epoch))
 
     def summary(self, partition: int = 0) -> StateSummary:
         return self.ask(self.shard.read_summary, ReadState(TOPIC, partition, -1))

@@ -19,11 +19,17 @@ from server.coordinator.share.rows import (
     ReadState,
     StateBatch,
     StateOutcome,
+    StateRead,
     WriteState,
 )
 from server.coordinator.share_coordinator import ShareCoordinator, coordinator_key, parsed_key
+from server.coordinator.share_operations import (
+    INITIALIZE_STATE,
+    READ_STATE,
+    READ_SUMMARY,
+    WRITE_STATE,
+)
 from server.coordinator.share_persister import StatePersister
-from server.handlers import share_group_state as handlers
 from server.metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
 from server.turns import Turns, exhaust
 from tests.coordinator.memory_log import MemoryLog
@@ -88,12 +94,12 @@ class World:
 
     async def initialize(self, partition: int = 0) -> StateOutcome:
         rows = [InitializeState(TOPIC, partition, 0, 0)]
-        return (await self.persister.initialize_state(GROUP, rows))[0]
+        return (await self.persister.ask(INITIALIZE_STATE, GROUP, rows))[0]
 
     def write(self, *offsets: int, leader_epoch: int = 0) -> asyncio.Future[list[StateOutcome]]:
         batches = tuple(StateBatch(each, each, 2, 1) for each in offsets)
         row = WriteState(TOPIC, 0, 0, leader_epoch, offsets[0], batches, 1)
-        return self.persister.write_state(GROUP, [row])
+        return self.persister.ask(WRITE_STATE, GROUP, [row])
 
 
 @pytest.fixture(autouse=True)
@@ -114,9 +120,9 @@ def test_own_coordinator_answers_at_once(loop: asyncio.Runner) -> None:
         await world.led()
         assert (await world.initialize()).error_code == ErrorCode.NONE
         assert world.write(5).done()
-        (state,) = await world.persister.read_state(GROUP, [ReadState(TOPIC, 0, 3)])
+        (state,) = await world.persister.ask(READ_STATE, GROUP, [ReadState(TOPIC, 0, 3)])
         assert state.state_batches == (StateBatch(5, 5, 2, 1),)
-        (summary,) = await world.persister.read_summary(GROUP, [ReadState(TOPIC, 0, -1)])
+        (summary,) = await world.persister.ask(READ_SUMMARY, GROUP, [ReadState(TOPIC, 0, -1)])
         assert (summary.leader_epoch, summary.delivery_complete_count) == (3, 1)
         assert not world.requests
 
@@ -128,13 +134,13 @@ def test_rows_keep_their_order_and_have_their_own_errors(loop: asyncio.Runner) -
         world = World()
         await world.led()
         rows = [InitializeState(TOPIC, each, 0, 0) for each in (1, 7, 0)]
-        answers = await world.persister.initialize_state(GROUP, rows)
+        answers = await world.persister.ask(INITIALIZE_STATE, GROUP, rows)
         assert [(each.partition, each.error_code) for each in answers] == [
             (1, ErrorCode.NONE),
             (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             (0, ErrorCode.NONE),
         ]
-        assert await world.persister.write_state(GROUP, []) == []
+        assert await world.persister.ask(WRITE_STATE, GROUP, []) == []
 
     loop.run(run())
 
@@ -231,8 +237,8 @@ def test_other_broker_is_asked_by_requests_and_again_after_a_failure(loop: async
         moved = [StateOutcome(TOPIC, 0, ErrorCode.NOT_COORDINATOR)]
         world.responses = [
             OSError("gone"),
-            exhaust(handlers._written(moved)),
-            exhaust(handlers._written(done)),
+            exhaust(WRITE_STATE.response(moved)),
+            exhaust(WRITE_STATE.response(done)),
         ]
         (answer,) = await world.write(5, leader_epoch=4)
         assert answer == StateOutcome(TOPIC, 0)
@@ -250,13 +256,13 @@ def test_rows_for_one_broker_and_group_are_one_request(loop: asyncio.Runner) -> 
     async def run() -> None:
         world = World()
         world.image.leader = 2
-        state = share_persister.StateRead(
+        state = StateRead(
             TOPIC, 0, state_epoch=1, start_offset=3, state_batches=(StateBatch(3, 4, 0, 2),)
         )
-        fenced = share_persister.StateRead(TOPIC, 1, ErrorCode.FENCED_LEADER_EPOCH, "older")
-        world.responses = [exhaust(handlers._read([state, fenced]))]
+        fenced = StateRead(TOPIC, 1, ErrorCode.FENCED_LEADER_EPOCH, "older")
+        world.responses = [exhaust(READ_STATE.response([state, fenced]))]
         rows = [ReadState(TOPIC, 0, 1), ReadState(TOPIC, 1, 1)]
-        first, second = await world.persister.read_state(GROUP, rows)
+        first, second = await world.persister.ask(READ_STATE, GROUP, rows)
         assert first == state
         assert second.error_code == ErrorCode.FENCED_LEADER_EPOCH
         ((_, request, _),) = world.requests
