@@ -405,9 +405,6 @@ def plan_of(brokers: Brokers, options: Namespace, offsets: GroupOffsets) -> dict
         return offsets_at(brokers, leaders, time_ms)
 
     starts, ends = at(EARLIEST), at(LATEST)
-    for topic, partition in tps:
-        if (topic, partition) not in ends or (topic, partition) not in starts:
-            raise CommandError(f"{topic}-{partition}: its leader does not return its offsets")
     return resolved(options.to, tps, committed, starts, ends, at, int(time.time() * 1000))
 
 
@@ -448,10 +445,16 @@ def leaders_of(brokers: Brokers, tps: Iterable[Partition]) -> dict[int, list[Par
 def offsets_at(
     brokers: Brokers, leaders: dict[int, list[Partition]], time_ms: int
 ) -> dict[Partition, int]:
-    """The first offset at or after a time; partitions without such an offset are omitted."""
+    """The first offset at or after a time; partitions without such an offset are omitted.
+
+    Errors: CommandError for a partition whose leader refuses the lookup.
+    """
     found: dict[Partition, int] = {}
     for broker, tps in leaders.items():
         found |= brokers.run(ends_of(broker, tps, at=time_ms))
+        for topic, number in tps:
+            if (topic, number) not in found:
+                raise CommandError(f"{topic}-{number}: its leader does not return its offsets")
     return {tp: offset for tp, offset in found.items() if offset >= 0}
 
 

@@ -89,6 +89,19 @@ def test_coordinator_that_is_on_its_way_is_waited_for(
         assert run("groups", "describe", "g").startswith("g  Empty")
 
 
+@pytest.mark.parametrize(("nth", "what"), [(1, "start"), (2, "end"), (3, "time")])
+def test_group_is_not_reset_if_a_lookup_of_an_offset_fails(
+    nth: int, what: str, kafka: Any, run: Callable[..., str]
+) -> None:
+    """A failed lookup by time is not an answer that there are no later records, which would be the end."""
+    kafka.topic("t").produce("a", timestamp=1000)
+    run("groups", "reset", "g", "-t", "t", "--to", "earliest")
+    with kafka.fault("ListOffsets", nth=nth, topic="t", error="UNKNOWN_SERVER_ERROR"):
+        said = run("groups", "reset", "g", "--to-datetime", "1970-01-01", code=1)
+    assert said == "kwire: t-0: its leader does not return its offsets\n", what
+    assert kafka.committed("g", "t", 0) == 0
+
+
 def test_offsets_are_reset_in_every_way(
     kafka: Any, run: Callable[..., str], tmp_path: Path
 ) -> None:
