@@ -30,12 +30,12 @@ $(BIN)/python:
 		'on Debian and Ubuntu: apt-get install python3 python3-venv'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(RUN_READY): pyproject.toml setup.py $(NATIVE) | $(BIN)/python
+$(RUN_READY): pyproject.toml setup.py bin/kwire $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 # Python compiles what is imported, when it is: pip would compile thousands of modules that nothing here imports.
-$(READY): pyproject.toml setup.py $(NATIVE) | $(BIN)/python
+$(READY): pyproject.toml setup.py bin/kwire $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(RUN_READY)
 

@@ -71,3 +71,15 @@ def test_child_takes_what_the_working_directory_has_without_protection(
 ) -> None:
     """Shows that the other tests can fail."""
     assert run(users_folder, program, "server") == ""
+
+
+def test_worker_process_does_not_run_the_command_again() -> None:
+    """It imports the script of the process that started it, under another name. Source: multiprocessing.spawn."""
+    program = (
+        "import runpy, sys\n"
+        "runpy.run_path(sys.argv[1], run_name='__mp_main__')\n"
+        "print([name for name in sys.modules if name.startswith('kwire')])\n"
+    )
+    command = [sys.executable, "-c", program, str(ROOT / "bin" / "kwire"), "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -97,6 +97,14 @@ def test_commands_without_spark_work(
     assert (folder / "kwire-data").is_dir()
 
 
+def test_installed_broker_can_start_worker_processes(environment: Path, tmp_path: Path) -> None:
+    """One looks up an offset by its time, because the batches are large."""
+    with serving(environment, tmp_path) as address:
+        typed("seq 20000 | kwire produce events", address, environment, tmp_path)
+        found = typed("kwire consume events -o @-1h --max 1", address, environment, tmp_path)
+    assert found == "1\n"
+
+
 @pytest.mark.spark
 def test_commands_with_spark_work_in_a_clone(environment: Path, clone: Path) -> None:
     jobs = [line for line in commands("Move data with Spark") if line.startswith("kwire ")]
