@@ -13,7 +13,7 @@ from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
 from ..metadata.image import NO_EPOCH, NO_LEADER
 from ..metadata.topic_partition import TopicPartition
 from .append_queue import AppendQueues
-from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
+from .isr import NEVER_MS, FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from .membership import Membership, PartitionState
 from .purgatory import Waiters
 from .read_result import FollowerFetch, LaterRead, ReadResult, read_result, refused
@@ -277,9 +277,13 @@ class Partition:
 
     def on_isr_refused(self, now_ms: int) -> None:
         """The controller refused the proposal: go back to the previous set."""
+        refused = None if self.isr.adding is None else self.followers.get(self.isr.adding)
         self.isr = self.isr.committed()
         if self.is_leader:
-            # A replica that was to be added no longer holds the watermark back.
+            # A replica that was to be added holds the watermark back only once it has fetched again: a broker that
+            # shuts down is refused, and fetches no more.
+            if refused is not None:
+                refused.last_caught_up_ms = NEVER_MS
             self._advance_high_watermark(0, now_ms)
 
     # -- deleting --------------------------------------------------------------------------------

@@ -308,7 +308,9 @@ class ReplicaManager:
     # -- configs ---------------------------------------------------------------------------------
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Apply changed settings of topics to their logs; an ImageListener."""
+        """Apply changed settings of topics to their logs, and stop waiting for brokers that have left; an ImageListener."""
+        if before.brokers.keys() - after.brokers.keys():
+            self.drop_laggards()
         changed = [name for kind, name in after.changes_since(before).configs if kind == TOPICS]
         if changed and self.partitions:
             self.reconfigure(changed)
@@ -407,7 +409,7 @@ class ReplicaManager:
         return {tp: partition.log.log_end_offset for tp, partition in self.partitions.items()}
 
     def drop_laggards(self) -> None:
-        """Propose to drop slow followers; called every half `replica.lag.time.max.ms`."""
+        """Propose to drop slow followers; called every half `replica.lag.time.max.ms`, and when a broker has left."""
         now_ms = self.clock.now_ms()
         for partition in self.partitions.values():
             partition.drop_laggards(now_ms)

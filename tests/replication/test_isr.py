@@ -10,12 +10,13 @@ import pytest
 from kwire.errors import ErrorCode
 from server.log.log import AppendError
 from server.log.validator import AppendInfo
+from server.metadata.image import MetadataImage
 from server.replication.isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from server.replication.membership import Membership, PartitionState
 from server.replication.partition import Partition
 from server.replication.purgatory import FetchWaiter, LowWatermarkWaiter
 from server.replication.read_result import FollowerFetch, ReadResult
-from tests.support.replicas import NOW, Replicas, batch, values
+from tests.support.replicas import NOW, Replicas, batch, registration, values
 
 LAG = 1000
 
@@ -193,6 +194,40 @@ def test_replica_that_was_refused_and_left_no_longer_holds_the_watermark(room: R
     assert (led.high_watermark, led.proposed) == (0, [(0, 1, 2)])
     led.live = {0, 1}
     led.partition.on_isr_refused(NOW)
+    assert led.high_watermark == 1
+
+
+def test_replica_that_was_refused_holds_the_watermark_only_once_it_fetches_again(
+    room: Replicas,
+) -> None:
+    """A broker that shuts down is refused while it is still alive, and may never fetch again."""
+    led = Led(room, isr=(0, 1))
+    led.fetch(2, 0)
+    room.produce("a", b"1")
+    led.fetch(1, 1)
+    assert (led.high_watermark, led.proposed) == (0, [(0, 1, 2)])
+    led.partition.on_isr_refused(NOW)
+    assert led.high_watermark == 1
+    led.fetch(2, 1)
+    assert led.proposed == [(0, 1, 2)] * 2
+    room.produce("a", b"2")
+    led.fetch(1, 2)
+    assert led.high_watermark == 1
+
+
+def test_broker_that_leaves_the_cluster_no_longer_holds_the_watermark(room: Replicas) -> None:
+    led = Led(room, isr=(0,))
+    led.fetch(1, 0)
+    led.fetch(2, 0)
+    assert led.proposed == [(0, 1)]
+    room.produce("a", b"1")
+    led.fetch(1, 1)
+    led.partition.on_isr_confirmed((0, 1), 2, NOW)
+    assert led.high_watermark == 0  # broker 2 has just caught up, and may join next
+    led.live = {0, 1}
+    before = MetadataImage().with_brokers({each: registration(each) for each in (0, 1, 2)})
+    after = before.with_brokers({each: registration(each) for each in (0, 1)})
+    room.replicas.on_image(before, after)
     assert led.high_watermark == 1
 
 
