@@ -24,6 +24,9 @@ class FairQueue(Generic[T]):
         """Whether anything waits."""
         return bool(self._items)
 
+    def __len__(self) -> int:
+        return sum(len(items) for items in self._items.values())
+
     def put(self, client: Hashable, item: T) -> None:
         """Add an item behind the client's other items; a client without any comes behind the other clients."""
         items = self._items.get(client)
@@ -39,6 +42,14 @@ class FairQueue(Generic[T]):
         if items:
             self._items[client] = items  # behind all others
         return client, item
+
+    def remove(self, client: Hashable, item: T) -> None:
+        """Remove one of a client's items, if it still waits."""
+        items = self._items.get(client)
+        if items is not None and item in items:
+            items.remove(item)
+            if not items:
+                del self._items[client]
 
     def take_all(self) -> list[T]:
         """Remove all items, in the order of `take`."""

@@ -12,11 +12,12 @@ process does one piece of work at a time, so no other work is lost with it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from .fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -58,38 +59,6 @@ class WorkerLimits(NamedTuple):
 # -- in rotation -----------------------------------------------------------------------------------
 
 
-class FairQueue(Generic[T]):
-    """Waiting items by client: each client's in order of arrival, and the clients in rotation."""
-
-    def __init__(self) -> None:
-        self._by_client: dict[Hashable, deque[T]] = {}
-
-    def __len__(self) -> int:
-        return sum(len(queue) for queue in self._by_client.values())
-
-    def put(self, client: Hashable, item: T) -> None:
-        """Add an item after those of the same client."""
-        self._by_client.setdefault(client, deque()).append(item)
-
-    def take(self) -> T | None:
-        """Remove the first item of the client whose turn it is; None if nothing waits."""
-        for client, queue in self._by_client.items():
-            item = queue.popleft()
-            del self._by_client[client]
-            if queue:  # to the end of the rotation
-                self._by_client[client] = queue
-            return item
-        return None
-
-    def remove(self, client: Hashable, item: T) -> None:
-        """Remove an item, if it still waits."""
-        queue = self._by_client.get(client)
-        if queue is not None and item in queue:
-            queue.remove(item)
-            if not queue:
-                del self._by_client[client]
-
-
 class FairPermits:
     """Limits the number of concurrent requests of clients; the others wait in rotation."""
 
@@ -118,7 +87,8 @@ class FairPermits:
             self._hand_on()
 
     def _hand_on(self) -> None:
-        while (given := self._waiting.take()) is not None:
+        while self._waiting:
+            _, given = self._waiting.take()
             if not given.done():
                 given.set_result(None)
                 return
@@ -273,7 +243,8 @@ class Lane:
 
     async def _work(self) -> None:
         try:
-            while (job := self._waiting.take()) is not None:
+            while self._waiting:
+                _, job = self._waiting.take()
                 await self._run(job)
         finally:
             self._running = None
@@ -286,7 +257,7 @@ class Lane:
             )
         except asyncio.CancelledError:  # the broker is stopping
             job.done.cancel()
-            while (waiting := self._waiting.take()) is not None:
+            for waiting in self._waiting.take_all():
                 waiting.done.cancel()
         except MemoryError:
             self.process.restart()  # its remaining memory may not be enough for the next call
