@@ -21,7 +21,7 @@ from typing import Any
 from kwire.api import ApiKey
 from kwire.records.builder import BatchBuilder
 from server.metrics.names import Kind
-from server.metrics.table import ROWS, Row
+from server.metrics.table import ROWS, SeriesRow
 from tests.metrics.scraped import parse
 from tests.support.broker_process import BrokerProcess, KwireBroker, free_port
 from tests.support.kafka import QUICK_JVM, Kafka39Broker, java_command
@@ -207,7 +207,7 @@ def kwire_values(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], floa
     return {(each.name, frozenset(each.labels.items())): each.value for each in series}
 
 
-def attributes(row: Row) -> list[tuple[str, str, tuple[tuple[str, str], ...], bool]]:
+def attributes(row: SeriesRow) -> list[tuple[str, str, tuple[tuple[str, str], ...], bool]]:
     """The compared values of an MBean: (attribute, suffix of the series, further labels, whether it only grows)."""
     if row.kind is Kind.METER:
         return [("Count", "", (), True)]
@@ -251,7 +251,7 @@ def compare(kafka: list[Values], kwire: list[Any]) -> list[dict[str, Any]]:
 
 
 def label_sets(
-    row: Row, name: str, further: tuple[tuple[str, str], ...], values: Any
+    row: SeriesRow, name: str, further: tuple[tuple[str, str], ...], values: Any
 ) -> Iterable[tuple[tuple[str, str], ...]]:
     """The labels of the series to compare, in the order of the MBean's."""
     for found, labels in values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server.metrics.exposition import names_of
-from server.metrics.table import ROWS, Row
+from server.metrics.table import ROWS, SeriesRow
 from tests.metrics.beside_kafka import compared, quantiles, reason
 from tests.metrics.dashboards import DASHBOARDS, MISSING
 
@@ -218,7 +218,7 @@ def beside_kafka() -> list[str]:
     return [*lines, ""]
 
 
-def _line(row: Row) -> str:
+def _line(row: SeriesRow) -> str:
     bean = f"`{row.bean}`" if row.bean else ""
     names = "<br>".join(f"`{name}`" for name in names_of([row]))
     labels = ", ".join(dict.fromkeys(label for series in row.series for label in series.labels))

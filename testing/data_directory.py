@@ -16,7 +16,7 @@ from kwire.server.config import BrokerConfig
 from kwire.server.controller.auto_topics import internal_topic_configs
 from kwire.server.coordination import paths
 from kwire.server.coordination.cluster import random_id
-from kwire.server.coordination.node_file import Stored
+from kwire.server.coordination.node_file import StoredNodes
 from kwire.server.coordination.store import EMBEDDED_STORE, Create, StoreClosed
 from kwire.server.coordination.tree import NodeTree
 from kwire.server.log.checkpoint import CorruptCheckpoint
@@ -102,7 +102,7 @@ def check(source: Path, layer: FileLayer) -> MetaProperties:
     return meta
 
 
-def metadata_of(source: Path, target: Path) -> Stored:
+def metadata_of(source: Path, target: Path) -> StoredNodes:
     """The metadata in the file of a kwire broker, read from a copy. Errors: NoDataDirectory, OSError."""
     copies = []
     for suffix in ("", "-wal"):

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kwire.server.coordination.node_file import Changes, NodeFile, Stored, changes_of, tree_of
+from kwire.server.coordination.node_file import (
+    NodeChanges,
+    NodeFile,
+    StoredNodes,
+    changes_of,
+    tree_of,
+)
 from kwire.server.coordination.store import EMBEDDED_STORE
 from kwire.server.coordination.tree import NodeTree
 from kwire.server.log.log_directory import CLEAN_SHUTDOWN
@@ -37,7 +43,7 @@ LEFT_OUT = re.compile(
 class State(NamedTuple):
     """What a broker starts with: the metadata of its cluster, and its time. Its records are in a log directory."""
 
-    metadata: Stored
+    metadata: StoredNodes
     time: Time | None = None
 
     def tree(self) -> NodeTree:
@@ -60,10 +66,10 @@ def take(logs: LogManager, tree: NodeTree, clock: LoopClock, target: Path) -> St
     return State(stored(tree), clock.time())
 
 
-def stored(tree: NodeTree) -> Stored:
+def stored(tree: NodeTree) -> StoredNodes:
     """The lasting part of a tree, as a file would have it."""
     nodes = changes_of(tree, tree.nodes, ()).upserts
-    return Stored((tree.zxid >> 32) + 1, nodes, [])
+    return StoredNodes((tree.zxid >> 32) + 1, nodes, [])
 
 
 def copy_logs(source: Path, target: Path, *, link: bool) -> None:
@@ -198,17 +204,17 @@ def is_snapshot(path: Path) -> bool:
     return Path(path, EMBEDDED_STORE).is_file()
 
 
-def write_metadata(path: Path, metadata: Stored) -> None:
+def write_metadata(path: Path, metadata: StoredNodes) -> None:
     """Write a new file of an embedded store. Errors: StoreClosed."""
     file = NodeFile(path)
     file.open()
     try:
-        file.commit(Changes(metadata.nodes, [], [], []))
+        file.commit(NodeChanges(metadata.nodes, [], [], []))
     finally:
         file.close()
 
 
-def read_metadata(path: Path) -> Stored:
+def read_metadata(path: Path) -> StoredNodes:
     """The metadata in a copy of an embedded store's file, which is changed. Errors: StoreClosed."""
     file = NodeFile(path)
     try:

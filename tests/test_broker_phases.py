@@ -16,7 +16,7 @@ import pytest
 from server.broker import Broker
 from server.clock import SystemClock
 from server.config import BrokerConfig
-from server.coordination.cluster import Cluster
+from server.coordination.cluster import ClusterStore
 from server.coordination.embedded import EmbeddedTree
 from server.handlers.ceilings import SHARE_GROUP_APIS
 from server.log.file_layer import FileLayer
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 #: The points at which a start may fail, in the order in which it reaches them.
 POINTS = (
     "server.log.log_manager.LogManager.lock",
-    "server.coordination.cluster.Cluster.ensure_paths",
-    "server.coordination.cluster.Cluster.cluster_id",
+    "server.coordination.cluster.ClusterStore.ensure_paths",
+    "server.coordination.cluster.ClusterStore.cluster_id",
     "server.log.log_manager.LogManager.claim",
     "server.composition.rooms.Controller",
     "server.composition.rooms.RequestDispatcher",
@@ -44,7 +44,7 @@ POINTS = (
 )
 #: Those of them that wait, so that a start can be cancelled there.
 WAITS = (
-    "server.coordination.cluster.Cluster.ensure_paths",
+    "server.coordination.cluster.ClusterStore.ensure_paths",
     "server.composition.serving.open_logs",
     "server.controller.controller.Controller.start",
     "server.interbroker.group_support.GroupSupport.learn",
@@ -174,7 +174,7 @@ def test_first_client_is_told_of_share_groups_in_a_cluster_of_kwire(
         store = broker.seams.store
         assert store is not None
         # Another broker is the controller, and has not sent any metadata yet.
-        cluster = Cluster(store, SystemClock())
+        cluster = ClusterStore(store, SystemClock())
         await cluster.ensure_paths()
         assert await cluster.elect_controller(2) is not None
         monkeypatch.setattr("server.broker.FIRST_METADATA_S", 0.01)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from server.coordination.acl import OPEN, AclEntry, AclId
+from server.coordination.acl import OPEN, AclId, ZnodeAclEntry
 from server.coordination.zookeeper_server.records import (
     AuthPacket,
     CreateRequest,
@@ -261,7 +261,9 @@ def fan_out(port: int) -> None:
 
 def access_lists(port: int) -> None:
     """A node with an access control list of 30,000 networks, and requests that it refuses."""
-    acl = tuple(AclEntry(31, AclId("ip", f"10.{n >> 8}.{n & 255}.0/24")) for n in range(30_000))
+    acl = tuple(
+        ZnodeAclEntry(31, AclId("ip", f"10.{n >> 8}.{n & 255}.0/24")) for n in range(30_000)
+    )
     with suppress(Closed):
         client(port).call(OpCode.CREATE, CreateRequest("/acl", b"", acl, 0))
     pour(port, message(OpCode.GET_DATA, WatchingRequest("/acl", False)) * 2000, clients=4)

@@ -18,7 +18,7 @@ from ..coordination import paths
 from ..run import AGAIN_S, CHILD_OF, has_terminal, notify_manager, say_ready
 
 if TYPE_CHECKING:
-    from ..coordination.zookeeper_server.server import Settings, ZooKeeperServer
+    from ..coordination.zookeeper_server.server import ServerSettings, ZooKeeperServer
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class ProcessPlan(Protocol):
     @property
     def zookeeper(self) -> str | None: ...
     @property
-    def store(self) -> Settings | None: ...
+    def store(self) -> ServerSettings | None: ...
     @property
     def prefix_logs(self) -> bool: ...
 
@@ -71,7 +71,7 @@ class ClusterPlan(NamedTuple):
     port: int
     data_dir: Path
     zookeeper: str | None
-    store: Settings | None
+    store: ServerSettings | None
     arguments: tuple[str, ...]
     prefix_logs: bool
     noun: str = "broker"

@@ -31,8 +31,8 @@ from kwire.messages.incremental_alter_configs import (
 )
 from kwire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
-from ..controller.assignment import Place, assign_replicas
-from ..controller.refusal import Refusal
+from ..controller.assignment import UsableBroker, assign_replicas
+from ..controller.refusal import ControllerRefusal
 from ..explain.asking import Unavailable, metadata_of, placed_of, words_of
 from .brokers import Brokers, check, with_brokers
 from .client import NO_EFFECT, CommandError, add_bootstrap, id_number, no_partition, whole_number
@@ -313,14 +313,14 @@ def generate(brokers: Brokers, options: Namespace) -> int:
         if each not in brokers.nodes:
             known = ", ".join(map(str, sorted(brokers.nodes)))
             raise CommandError(f"broker {each} is not in the cluster; there are {known}")
-    places = [Place(each, brokers.nodes[each].rack) for each in chosen]
+    places = [UsableBroker(each, brokers.nodes[each].rack) for each in chosen]
     response = brokers.ask(metadata_of(names))
     plan: Plan = {}
     for topic in sorted(response.topics, key=lambda row: str(row.name)):
         check(topic.error_code, None, topic.name)
         replicas = options.replicas or max(len(row.replica_nodes) for row in topic.partitions)
         assigned = assign_replicas(places, len(topic.partitions), replicas)
-        if isinstance(assigned, Refusal):
+        if isinstance(assigned, ControllerRefusal):
             raise CommandError(f"{topic.name}: {assigned.message}")
         plan |= {(topic.name, number): list(row) for number, row in assigned.items()}
     print(plan_json(plan))

@@ -29,7 +29,7 @@ from .output import add_output, failure, show_rows
 from .stores import add_broker_settings
 
 if TYPE_CHECKING:
-    from ..coordination.cluster import Cluster
+    from ..coordination.cluster import ClusterStore
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 ITERATIONS = 4096
@@ -240,13 +240,13 @@ def alter(brokers: Brokers, requests: Iterable[AlterUserScramCredentialsRequest]
 
 
 def in_store(
-    verb: Callable[[Cluster, Namespace], Coroutine[Any, Any, int]], options: Namespace
+    verb: Callable[[ClusterStore, Namespace], Coroutine[Any, Any, int]], options: Namespace
 ) -> int:
     """Run a verb on the store that the options name."""
     import logging
 
     from ..clock import SystemClock
-    from ..coordination.cluster import Cluster
+    from ..coordination.cluster import ClusterStore
     from ..coordination.store import StoreError
     from .stores import open_store
 
@@ -255,7 +255,7 @@ def in_store(
     async def work() -> int:
         store = await open_store(options, must_exist=False)
         try:
-            cluster = Cluster(store, SystemClock())
+            cluster = ClusterStore(store, SystemClock())
             await cluster.ensure_paths()
             return await verb(cluster, options)
         finally:
@@ -271,7 +271,7 @@ def in_store(
         return 1
 
 
-async def list_offline(cluster: Cluster, options: Namespace) -> int:
+async def list_offline(cluster: ClusterStore, options: Namespace) -> int:
     """Print users."""
     from ..coordination.paths import desanitize
     from ..metadata.image import DEFAULT_ENTITY, USERS
@@ -292,7 +292,7 @@ async def list_offline(cluster: Cluster, options: Namespace) -> int:
     return show(options, rows)
 
 
-async def add_offline(cluster: Cluster, options: Namespace) -> int:
+async def add_offline(cluster: ClusterStore, options: Namespace) -> int:
     """Set a password."""
     from ..coordination.paths import sanitize
     from ..metadata.image import USERS
@@ -307,7 +307,7 @@ async def add_offline(cluster: Cluster, options: Namespace) -> int:
     return 0
 
 
-async def delete_offline(cluster: Cluster, options: Namespace) -> int:
+async def delete_offline(cluster: ClusterStore, options: Namespace) -> int:
     """Delete credentials."""
     from ..coordination.paths import sanitize
     from ..metadata.image import USERS

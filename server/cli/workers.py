@@ -18,7 +18,7 @@ from ..log.meta_properties import META_PROPERTIES
 from .cluster_processes import package, run_processes
 
 if TYPE_CHECKING:
-    from ..coordination.zookeeper_server.server import Settings
+    from ..coordination.zookeeper_server.server import ServerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class WorkerPlan:
     arguments: tuple[str, ...]
     data_dir: Path
     zookeeper: str | None
-    store: Settings | None
+    store: ServerSettings | None
     prefix_logs: bool
     machine: str
     noun: str = "worker"

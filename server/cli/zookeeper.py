@@ -17,7 +17,7 @@ from .client import whole_number
 from .log_output import configure_logging
 
 if TYPE_CHECKING:
-    from ..coordination.zookeeper_server.server import Settings, ZooKeeperServer
+    from ..coordination.zookeeper_server.server import ServerSettings, ZooKeeperServer
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +108,10 @@ def run(options: Namespace) -> int:
 
 def settings_of(
     listen: str, tick_ms: int, words: str, max_client_connections: int = DEFAULT_CONNECTIONS
-) -> Settings:
+) -> ServerSettings:
     """The settings from the options. Errors: ConfigError."""
-    from ..coordination.zookeeper_server.machine import Limits
-    from ..coordination.zookeeper_server.server import Settings
+    from ..coordination.zookeeper_server.machine import SessionTimeoutLimits
+    from ..coordination.zookeeper_server.server import ServerSettings
     from ..coordination.zookeeper_server.words import WORDS
 
     host, port = parse_host_port(listen, "--listen")
@@ -128,17 +128,17 @@ def settings_of(
             raise ConfigError(
                 f"--words {words}: {', '.join(sorted(unknown))} unknown; known are {', '.join(WORDS)}"
             )
-    limits = Limits(2 * tick_ms, 20 * tick_ms)
-    return Settings(host, port, limits, chosen, max_client_connections)
+    limits = SessionTimeoutLimits(2 * tick_ms, 20 * tick_ms)
+    return ServerSettings(host, port, limits, chosen, max_client_connections)
 
 
-def settings_for_brokers(listen: str, brokers: int) -> Settings:
+def settings_for_brokers(listen: str, brokers: int) -> ServerSettings:
     """The settings of a server for brokers on this machine. Errors: ConfigError."""
     # A broker has one connection, and a second one while it replaces a lost one.
     return settings_of(listen, 2000, "*", DEFAULT_CONNECTIONS + 2 * brokers)
 
 
-async def serve(data_dir: Path, settings: Settings) -> int:
+async def serve(data_dir: Path, settings: ServerSettings) -> int:
     """Open the store and serve it until a signal or a failure of the file."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -162,7 +162,7 @@ async def serve(data_dir: Path, settings: Settings) -> int:
     return 0
 
 
-async def open_server(data_dir: Path, settings: Settings) -> ZooKeeperServer:
+async def open_server(data_dir: Path, settings: ServerSettings) -> ZooKeeperServer:
     """Serve the store in a folder. Errors: StoreClosed, OSError."""
     from ..clock import SystemClock
     from ..coordination.store import EMBEDDED_STORE

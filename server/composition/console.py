@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..console.log_lines import LogLines
     from ..interbroker.on_behalf import OnBehalf
     from ..metadata.endpoint import Endpoint
-    from ..metrics.view import Sources
+    from ..metrics.view import CounterSources
     from ..security.acl import AclOperation, ResourceType
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class BrokerConsole:
         self,
         opened: Opened,
         rooms: Rooms,
-        sources: Sources,
+        sources: CounterSources,
         address: str,
         not_ready: Callable[[], str | None],
     ) -> None:
@@ -211,11 +211,11 @@ class ConsoleClient:
                 return await self._client.ask(request, version)
             except Unanswered as error:
                 raise Refused(403, "Not answered", f"{error}.") from None
-        from ..interbroker.on_behalf import NotAllowed
+        from ..interbroker.on_behalf import NotPermitted
 
         try:
             return await self._others.ask(to, request, version)
-        except NotAllowed as error:
+        except NotPermitted as error:
             raise Refused(
                 403, "Not answered", f"{self._client.connection.principal}: {error}."
             ) from None

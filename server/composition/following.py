@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..config import BrokerConfig
-from ..config.changes import Refused
+from ..config.changes import ChangeRefused
 from ..config.group_keys import without_effect
 from ..controller.features import finalized
 from ..coordination.paths import desanitize
@@ -155,7 +155,7 @@ class ClientMetricsSettings:
         if self._telemetry is not None:
             try:
                 self._telemetry.clients.set(name, config)
-            except Refused as refused:
+            except ChangeRefused as refused:
                 logger.warning(
                     "client metrics subscription %r has no effect: %s", name, refused.message
                 )

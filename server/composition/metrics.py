@@ -18,7 +18,7 @@ from ..metrics.requests import FETCH, PRODUCE, RequestMetrics
 from ..metrics.sessions import StoreSessions
 from ..metrics.table import ROWS
 from ..metrics.timed_session import TimedSession
-from ..metrics.view import Sources, View, look
+from ..metrics.view import CounterSources, View, look
 from .opened import Opened, Seams
 from .rooms import Rooms
 from .serving import Serving
@@ -43,7 +43,7 @@ class BrokerMetrics:
         self._config = config
         self._seams = seams
         self._watchdog = watchdog
-        self._sources: Sources | None = None
+        self._sources: CounterSources | None = None
         self._image: Callable[[], MetadataImage] = MetadataImage
         self._stopping: Callable[[], bool] = bool
         #: Accepts the metrics that clients push.
@@ -54,13 +54,13 @@ class BrokerMetrics:
 
     def begin(
         self, opened: Opened, rooms: Rooms, serving: Serving, stopping: Callable[[], bool]
-    ) -> Sources:
+    ) -> CounterSources:
         """Start the metrics, since the broker now serves clients; returns their sources."""
         sessions = StoreSessions(opened.store)
         self._image, self._stopping = rooms.publisher.current, stopping
         services = rooms.services
         began_s = time.thread_time()
-        self._sources = Sources(
+        self._sources = CounterSources(
             node_id=opened.node_id,
             cluster_id=opened.cluster_id,
             version=own_version(),
@@ -92,7 +92,7 @@ class BrokerMetrics:
         owner = Own("metrics", request.client_host)
         return HttpResponse(200, self._scrape(self._sources, owner), CONTENT_TYPE)
 
-    async def _scrape(self, sources: Sources, owner: Own) -> AsyncIterator[bytes]:
+    async def _scrape(self, sources: CounterSources, owner: Own) -> AsyncIterator[bytes]:
         view = View(
             sources,
             SHUTTING_DOWN if self._stopping() else RUNNING,

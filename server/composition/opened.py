@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..coordination import paths
-from ..coordination.cluster import Cluster
+from ..coordination.cluster import ClusterStore
 from ..coordination.store import EMBEDDED_STORE
 from ..executor import Executor
 from ..log.file_layer import FileLayer
@@ -60,7 +60,7 @@ class Opened:
     seams: Seams
     log_manager: LogManager
     store: Store
-    cluster: Cluster
+    cluster: ClusterStore
     node_id: int
     cluster_id: str
     kept_cluster_id: str | None
@@ -110,7 +110,7 @@ async def open_world(
     cleanup.callback(close_logs)
     # Pushed after close_logs, so it runs before it: no work may write to the logs after they are closed.
     cleanup.callback(seams.executor.close)
-    cluster = Cluster(store, seams.clock)
+    cluster = ClusterStore(store, seams.clock)
     if embedded and not config.get_bool(MAY_BE_MISSING):
         await refuse_missing_metadata(config.metadata_dir, store, log_manager)
     await cluster.ensure_paths()
@@ -221,7 +221,7 @@ async def open_store(
     return await connect_to_zookeeper(config, zookeeper)
 
 
-async def generated_id(config: BrokerConfig, cluster: Cluster, known: int | None) -> int:
+async def generated_id(config: BrokerConfig, cluster: ClusterStore, known: int | None) -> int:
     """The id of a broker that has none in its configuration. Shape: `known` is the id in its log directories."""
     if known is not None:
         return known

@@ -190,7 +190,7 @@ def logins_of(endpoint: Endpoint, config: BrokerConfig, rooms: Rooms) -> SaslLog
     """The logins at a listener. Errors: ConfigError."""
     from ..coordination.paths import sanitize
     from ..handlers.login import SaslLogins
-    from ..security.sasl.sources import Sources
+    from ..security.sasl.sources import LoginServices
 
     services = rooms.services
 
@@ -203,7 +203,7 @@ def logins_of(endpoint: Endpoint, config: BrokerConfig, rooms: Rooms) -> SaslLog
             return None
         return rooms.tokens.tokens.user_of(mechanism, token_id, services.clock.now_ms(), in_thread)
 
-    sources = Sources(
+    sources = LoginServices(
         user_configs=lambda: services.metadata().configs.get(USERS, EMPTY),
         sanitize=sanitize,
         token=known_token,

@@ -26,7 +26,7 @@ NEED_RESTART = frozenset({"listeners", "advertised.listeners", "listener.securit
 KEYS_IN_STEP = 256
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """The type of a resource. Source: ConfigResource.Type."""
 
     UNKNOWN = 0
@@ -37,7 +37,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     """An operation of IncrementalAlterConfigs on one key. Source: AlterConfigOp.OpType."""
 
     SET = 0
@@ -46,7 +46,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-class Change(NamedTuple):
+class KeyChange(NamedTuple):
     """One key's change; `operation` may be an unknown number."""
 
     name: str
@@ -54,7 +54,7 @@ class Change(NamedTuple):
     value: str | None
 
 
-class Refused(Exception):
+class ChangeRefused(Exception):
     """A resource's change is refused with this error code and message."""
 
     def __init__(self, error: ErrorCode, message: str | None) -> None:
@@ -63,7 +63,7 @@ class Refused(Exception):
         self.message = message
 
 
-def check_changes(changes: Iterable[Change]) -> Generator[None, None, None]:
+def check_changes(changes: Iterable[KeyChange]) -> Generator[None, None, None]:
     """Refuse duplicate keys and missing values, in steps. Errors: Refused."""
     names: set[str] = set()
     absent: list[str] = []
@@ -71,23 +71,23 @@ def check_changes(changes: Iterable[Change]) -> Generator[None, None, None]:
         if number % KEYS_IN_STEP == 0:
             yield
         if change.name in names:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         names.add(change.name)
-        if change.value is None and change.operation != Operation.DELETE:
+        if change.value is None and change.operation != AlterOperation.DELETE:
             absent.append(change.name)
     if absent:
         message = f"Null value not supported for : {', '.join(absent)}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
 
 
-def check_operation(change: Change) -> None:
+def check_operation(change: KeyChange) -> None:
     """Refuse an unknown operation. Errors: Refused."""
     if not 0 <= change.operation <= 3:
         message = f"Unknown operations type {change.operation}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
 
 
-def replaced(changes: Iterable[Change]) -> Generator[None, None, dict[str, str]]:
+def replaced(changes: Iterable[KeyChange]) -> Generator[None, None, dict[str, str]]:
     """The configs after AlterConfigs, which replaces all of them; in steps."""
     after: dict[str, str] = {}
     for number, change in enumerate(changes, 1):
@@ -98,18 +98,18 @@ def replaced(changes: Iterable[Change]) -> Generator[None, None, dict[str, str]]
     return after
 
 
-class Wanted(NamedTuple):
+class ChangesByOperation(NamedTuple):
     """Changes of distinct keys by operation; `others` have an unknown operation or change a list."""
 
     values: dict[str, str]
     deleted: set[str]
-    others: list[Change]
+    others: list[KeyChange]
 
 
-def by_operation(changes: Iterable[Change]) -> Generator[None, None, Wanted]:
+def by_operation(changes: Iterable[KeyChange]) -> Generator[None, None, ChangesByOperation]:
     """Sort changes of distinct keys, in steps."""
-    wanted = Wanted({}, set(), [])
-    set_, delete = int(Operation.SET), int(Operation.DELETE)
+    wanted = ChangesByOperation({}, set(), [])
+    set_, delete = int(AlterOperation.SET), int(AlterOperation.DELETE)
     for number, change in enumerate(changes, 1):
         if number % KEYS_IN_STEP == 0:
             yield
@@ -123,7 +123,7 @@ def by_operation(changes: Iterable[Change]) -> Generator[None, None, Wanted]:
 
 
 def changed(
-    current: Properties, wanted: Wanted, find_key: Callable[[str], ConfigKey | None]
+    current: Properties, wanted: ChangesByOperation, find_key: Callable[[str], ConfigKey | None]
 ) -> dict[str, str]:
     """The configs after IncrementalAlterConfigs.
 
@@ -135,16 +135,16 @@ def changed(
     for change in wanted.others:
         check_operation(change)
         name, operation, value = change
-        verb = "append" if operation == Operation.APPEND else "subtract"
+        verb = "append" if operation == AlterOperation.APPEND else "subtract"
         key = find_key(name)
         if key is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+            raise ChangeRefused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
         if key.type is not ConfigType.LIST:
             message = f"Config value {verb} is not allowed for config key: {name}"
-            raise Refused(ErrorCode.INVALID_CONFIG, message)
+            raise ChangeRefused(ErrorCode.INVALID_CONFIG, message)
         words = [word for word in after.get(name, key.default or "").split(",") if word]
         given = (value or "").split(",")
-        if operation == Operation.APPEND:
+        if operation == AlterOperation.APPEND:
             there = set(words)
             words += [word for word in given if word not in there]
         else:
@@ -153,7 +153,7 @@ def changed(
     return after
 
 
-def changed_without_lists(stored: Properties, changes: Iterable[Change]) -> dict[str, str]:
+def changed_without_lists(stored: Properties, changes: Iterable[KeyChange]) -> dict[str, str]:
     """The configs of a subscription or group after IncrementalAlterConfigs.
 
     Errors: Refused; as in Apache Kafka, nothing can be appended to any of them.
@@ -161,14 +161,14 @@ def changed_without_lists(stored: Properties, changes: Iterable[Change]) -> dict
     after = dict(stored)
     for change in changes:
         check_operation(change)
-        if change.operation == Operation.DELETE:
+        if change.operation == AlterOperation.DELETE:
             after.pop(change.name, None)
-        elif change.operation == Operation.SET:
+        elif change.operation == AlterOperation.SET:
             after[change.name] = change.value or ""
         else:
-            verb = Operation(change.operation).name
+            verb = AlterOperation(change.operation).name
             message = f"Can't {verb} to key {change.name} because its type is not LIST."
-            raise Refused(ErrorCode.INVALID_CONFIG, message)
+            raise ChangeRefused(ErrorCode.INVALID_CONFIG, message)
     return after
 
 
@@ -177,7 +177,7 @@ def check_group(config: BrokerConfig, proposed: Properties) -> None:
     try:
         group_keys.check(config, proposed)
     except ConfigError as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, error.wire_message) from None
+        raise ChangeRefused(ErrorCode.INVALID_CONFIG, error.wire_message) from None
 
 
 def subtracted(words: Iterable[str], given: Iterable[str]) -> list[str]:
@@ -202,11 +202,11 @@ def check_topic(config: BrokerConfig, topic: str, proposed: Properties) -> None:
     try:
         config.check_topic(proposed)
     except (UnknownConfigError, TopicConflict) as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise ChangeRefused(ErrorCode.INVALID_CONFIG, str(error)) from None
     except ConfigError as error:
         resource = f"ConfigResource(type=TOPIC, name='{topic}')"
         message = f"Invalid config value for resource {resource}: {error.wire_message}"
-        raise Refused(ErrorCode.INVALID_CONFIG, message) from None
+        raise ChangeRefused(ErrorCode.INVALID_CONFIG, message) from None
 
 
 def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool) -> None:
@@ -214,11 +214,11 @@ def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool
     try:
         config.check_dynamic(proposed, per_broker=per_broker)
     except ConfigError as error:
-        raise Refused(ErrorCode.INVALID_REQUEST, error.wire_message) from None
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, error.wire_message) from None
     fixed = sorted(NEED_RESTART.intersection(proposed))
     if fixed:
         message = f"kwire reads {', '.join(fixed)} only at start, from its file or command line"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
 
 
 def stored_broker(
@@ -233,7 +233,7 @@ def stored_broker(
     except ConfigError as error:
         resource = f"ConfigResource(type=BROKER, name='{name}')"
         message = f"Invalid config value for resource {resource}: {error}"
-        raise Refused(ErrorCode.INVALID_CONFIG, message) from None
+        raise ChangeRefused(ErrorCode.INVALID_CONFIG, message) from None
 
 
 def own_broker_id(name: str, node_id: int, what: str, expected: str) -> None:
@@ -242,7 +242,7 @@ def own_broker_id(name: str, node_id: int, what: str, expected: str) -> None:
         number = int(name)
     except ValueError:
         message = f"{what} must be an integer, but it is: {name}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message) from None
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, message) from None
     if number != node_id:
         message = f"Unexpected broker id, expected {expected} received {name}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)

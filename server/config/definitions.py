@@ -102,7 +102,7 @@ class UnknownConfigError(ConfigError):
 INTEGER_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 
 
-class Validator:
+class ValueRule:
     """A rule on a typed value. `text` is ConfigDef's text for the allowed values."""
 
     __slots__ = ("text",)
@@ -118,7 +118,7 @@ class Validator:
         raise AssertionError(f"{type(self).__name__} does not implement a check")
 
 
-class Between(Validator):
+class Between(ValueRule):
     """Numbers from `low` to `high`, inclusive; None means no upper limit."""
 
     __slots__ = ("high", "low")
@@ -138,7 +138,7 @@ class Between(Validator):
         return None
 
 
-class OneOf(Validator):
+class OneOf(ValueRule):
     """One of some words; a list may contain only those words."""
 
     __slots__ = ("fold", "words")
@@ -157,7 +157,7 @@ class OneOf(Validator):
         return f"String must be one of{how}: {', '.join(self.words)}"
 
 
-class Matching(Validator):
+class Matching(ValueRule):
     """Strings, or each string of a list, of a given form."""
 
     __slots__ = ("pattern", "reason")
@@ -174,7 +174,7 @@ class Matching(Validator):
         return self.reason.format(name=name, value=value)
 
 
-class Present(Validator):
+class Present(ValueRule):
     """Any value except null; `empty` says whether an empty string or list is allowed."""
 
     __slots__ = ("empty", "reason")
@@ -190,7 +190,7 @@ class Present(Validator):
         return None
 
 
-class NumberIn(Validator):
+class NumberIn(ValueRule):
     """A number in a range, or one with a special meaning."""
 
     __slots__ = ("allowed", "reason")
@@ -273,7 +273,7 @@ class ConfigKey:
         default: str | None,
         importance: str,
         update: UpdateMode = UpdateMode.READ_ONLY,
-        valid: Validator | None = None,
+        valid: ValueRule | None = None,
         internal: bool = False,
         doc: str | None = None,
         idle: bool = False,

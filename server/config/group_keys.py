@@ -17,8 +17,8 @@ from .definitions import (
     ConfigType,
     Matching,
     UnknownConfigError,
-    Validator,
     Value,
+    ValueRule,
     at_least,
     one_of,
     to_text,
@@ -78,7 +78,7 @@ def _key(
     )
 
 
-def _own(name: str, type: ConfigType, default: str, valid: Validator | None, doc: str) -> GroupKey:
+def _own(name: str, type: ConfigType, default: str, valid: ValueRule | None, doc: str) -> GroupKey:
     """A config that only groups have."""
     key = ConfigKey(name, type, default, "MEDIUM", valid=valid, doc=doc)
     return GroupKey(key, None, Bounds(None, None))

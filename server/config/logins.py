@@ -9,13 +9,13 @@ from ..clock import SystemClock
 from ..metadata.image import EMPTY
 
 if TYPE_CHECKING:
-    from ..security.sasl.sources import Settings
+    from ..security.sasl.sources import MechanismSettings
 
 
-def check_mechanisms(settings: Settings) -> None:
+def check_mechanisms(settings: MechanismSettings) -> None:
     """Build the mechanisms of a SASL listener in the same way as the broker. Errors: ConfigError."""
     from ..security.sasl.mechanisms import build_mechanisms
-    from ..security.sasl.sources import Sources
+    from ..security.sasl.sources import LoginServices
 
     def nothing(*_: object) -> None:
         return None
@@ -23,7 +23,7 @@ def check_mechanisms(settings: Settings) -> None:
     def no_thread(*_: object) -> Awaitable[Any]:
         raise RuntimeError("mechanisms are only checked")
 
-    sources = Sources(
+    sources = LoginServices(
         user_configs=lambda: EMPTY,
         sanitize=str,
         token=nothing,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..coordination.store import Store
     from ..executor import Executor
     from ..metadata.image import MetadataImage
-    from ..metrics.view import Sources
+    from ..metrics.view import CounterSources
     from ..security.acl import AclOperation, ResourceType
     from ..turns import Turns
     from .log_lines import LogLines
@@ -69,7 +69,7 @@ class Broker:
     client: Client
     may: Callable[[AclOperation, ResourceType, str], bool]
     image: Callable[[], MetadataImage]
-    sources: Sources
+    sources: CounterSources
     store: Store
     has_others: bool
     not_ready: Callable[[], str | None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kwire.types import uuid_to_str
 
-from ..config.changes import ResourceType
+from ..config.changes import ConfigResourceType
 from ..config.definitions import to_text
 from ..config.tables import TOPIC
 from . import facts
@@ -257,7 +257,7 @@ async def gather_settings(console: Console, request: Request) -> dict[str, Any]:
         DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=ResourceType.TOPIC,
+                    resource_type=ConfigResourceType.TOPIC,
                     resource_name=topic.name,
                     configuration_keys=None,
                 )

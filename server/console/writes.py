@@ -34,7 +34,7 @@ from kwire.messages.offset_commit import (
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.builder import BatchBuilder
 
-from ..config.changes import Operation, ResourceType
+from ..config.changes import AlterOperation, ConfigResourceType
 from ..times import unix_ms
 from . import facts, topics, transactions
 from .console import Refused, said
@@ -469,7 +469,7 @@ async def show_setting(writes: Writes, values: Values) -> Form:
         DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=ResourceType.TOPIC,
+                    resource_type=ConfigResourceType.TOPIC,
                     resource_name=topic.name,
                     configuration_keys=[name],
                 )
@@ -509,12 +509,14 @@ async def change_setting(writes: Writes, values: Values) -> str:
         IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
-                    resource_type=ResourceType.TOPIC,
+                    resource_type=ConfigResourceType.TOPIC,
                     resource_name=topic.name,
                     configs=[
                         AlterableConfig(
                             name=values.get("name", ""),
-                            config_operation=Operation.DELETE if removes else Operation.SET,
+                            config_operation=AlterOperation.DELETE
+                            if removes
+                            else AlterOperation.SET,
                             value=None if removes else values.get("value", ""),
                         )
                     ],

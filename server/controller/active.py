@@ -20,7 +20,7 @@ from kwire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from kwire.messages.update_metadata import UpdateMetadataRequest
 
 from ..cause import Own
-from ..coordination.cluster import Cluster
+from ..coordination.cluster import ClusterStore
 from ..coordination.controller_writes import ControllerWrites
 from ..coordination.paths import LeaderAndIsr
 from ..coordination.store import BadVersion, NoNode
@@ -32,7 +32,7 @@ from ..turns import Turns
 from .channels import ControllerChannels, OpenChannel
 from .context import ControllerContext
 from .images import state_of, with_state
-from .messages import NOTHING, ControlRequest, Extra, Sender, messages_for
+from .messages import NOTHING, ControllerSender, ControlRequest, Extra, messages_for
 
 if TYPE_CHECKING:
     from ..metadata.publisher import MetadataPublisher
@@ -73,7 +73,7 @@ class ControllerServices:
     """
 
     broker_id: int
-    cluster: Cluster
+    cluster: ClusterStore
     publisher: MetadataPublisher
     settings: ControllerSettings
     local: LocalReplicas | None
@@ -84,7 +84,7 @@ class ControllerServices:
     unclean_elections: int = 0
 
 
-class Answer:
+class BrokerAnswer:
     """A broker's answer to a message of the controller."""
 
     __slots__ = ("broker_epoch", "broker_id", "request", "response")
@@ -108,11 +108,11 @@ class ActiveController:
         self.context = ControllerContext()
         self.closed = False
         #: This broker's answers to itself, handled after the current work.
-        self.own_answers: deque[Answer] = deque()
+        self.own_answers: deque[BrokerAnswer] = deque()
         self._channels: ControllerChannels | None = None
         if services.open_channel is not None:
             self._channels = ControllerChannels(services.open_channel, self._answered)
-        self.on_answer: Callable[[Answer], Awaitable[None]] | None = None
+        self.on_answer: Callable[[BrokerAnswer], Awaitable[None]] | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -125,9 +125,11 @@ class ActiveController:
         return self.writes.controller.epoch
 
     @property
-    def sender(self) -> Sender:
+    def sender(self) -> ControllerSender:
         """The sender of the messages."""
-        return Sender(self.services.broker_id, self.epoch, self.services.settings.listener)
+        return ControllerSender(
+            self.services.broker_id, self.epoch, self.services.settings.listener
+        )
 
     @property
     def online(self) -> Collection[int]:
@@ -188,7 +190,7 @@ class ActiveController:
             else:
                 continue  # the image itself is published
             self.own_answers.append(
-                Answer(self.services.broker_id, request.broker_epoch, request, response)
+                BrokerAnswer(self.services.broker_id, request.broker_epoch, request, response)
             )
 
     def _answered(self, broker: BrokerRegistration, request: ControlRequest, response: Any) -> None:
@@ -200,7 +202,7 @@ class ActiveController:
                     told_by_a_broker(ErrorCode(response.error_code)),
                 )
             return
-        answer = Answer(broker.id, broker.epoch, request, response)
+        answer = BrokerAnswer(broker.id, broker.epoch, request, response)
 
         async def take() -> None:
             if self.on_answer is not None:

@@ -15,16 +15,16 @@ from kwire.messages.leader_and_isr import LeaderAndIsrRequest
 from ..coordination.cluster_state import ClusterState
 from ..coordination.controller_inbox import PREFERRED_ELECTION
 from ..coordination.controller_writes import ControllerWrites
-from ..coordination.events import Change, ClusterEvent
+from ..coordination.events import ChangeKind, ClusterEvent
 from ..coordination.paths import FinalizedFeatures, MalformedNode
 from ..metadata.image import TOPICS
-from .active import ActiveController, Answer, ControllerServices
+from .active import ActiveController, BrokerAnswer, ControllerServices
 from .context import all_partitions
 from .images import topics_image, with_states
 from .leadership import PREFERRED, Leadership, listed
 from .messages import NOTHING, Extra
 from .reassignments import Reassignments
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 from .topic_changes import TopicChanges
 
 logger = logging.getLogger(__name__)
@@ -68,21 +68,21 @@ class ActiveEpoch:
     async def handle(self, event: ClusterEvent) -> None:
         """Handle an event by reading the state that it announces."""
         match event.change:
-            case Change.BROKERS:
+            case ChangeKind.BROKERS:
                 await self._brokers_changed()
-            case Change.TOPICS:
+            case ChangeKind.TOPICS:
                 await self.topics.changed()
-            case Change.ASSIGNMENT:
+            case ChangeKind.ASSIGNMENT:
                 await self.topics.take(await self.active.cluster.topics([event.topic]))
-            case Change.DELETIONS:
+            case ChangeKind.DELETIONS:
                 await self.topics.deletions_changed()
-            case Change.ISR_CHANGES:
+            case ChangeKind.ISR_CHANGES:
                 await self._isr_changed()
-            case Change.LOG_DIRS:
+            case ChangeKind.LOG_DIRS:
                 await self._log_dirs_failed()
-            case Change.REASSIGNMENT:
+            case ChangeKind.REASSIGNMENT:
                 await self.reassignments.take_wishes()
-            case Change.PREFERRED_ELECTION:
+            case ChangeKind.PREFERRED_ELECTION:
                 await self._elect_as_wished()
 
     # -- loading ---------------------------------------------------------------------------------
@@ -115,13 +115,13 @@ class ActiveEpoch:
         await self.topics.resume_deletions()
 
     async def update_features(
-        self, change: Callable[[Mapping[str, int]], Mapping[str, int] | Refusal]
-    ) -> Refusal | None:
+        self, change: Callable[[Mapping[str, int]], Mapping[str, int] | ControllerRefusal]
+    ) -> ControllerRefusal | None:
         """Replace the stored levels of features with the result of `change`; None unless `change` returns a refusal."""
         active = self.active
         stored = await self._enabled_features(await active.cluster.features())
         levels = change(stored.levels)
-        if isinstance(levels, Refusal):
+        if isinstance(levels, ControllerRefusal):
             return levels
         if levels != stored.levels:
             written = await active.writes.set_features(stored._replace(levels=levels))
@@ -195,7 +195,7 @@ class ActiveEpoch:
         if topics:
             await self.leadership.elect_offline(topics)
 
-    async def _answered(self, answer: Answer) -> None:
+    async def _answered(self, answer: BrokerAnswer) -> None:
         if isinstance(answer.request, LeaderAndIsrRequest):
             await self.leadership.roles_answered(answer)
         else:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 
 
-class Place(NamedTuple):
+class UsableBroker(NamedTuple):
     """A broker that can hold replicas."""
 
     broker_id: int
@@ -25,12 +25,12 @@ class Place(NamedTuple):
 
 
 def assign_replicas(
-    brokers: Iterable[Place],
+    brokers: Iterable[UsableBroker],
     partitions: int,
     replication_factor: int,
     start_index: int = -1,
     start_partition: int = -1,
-) -> dict[int, tuple[int, ...]] | Refusal:
+) -> dict[int, tuple[int, ...]] | ControllerRefusal:
     """Assign replicas to `partitions` new partitions, the first of each the preferred leader.
 
     Shape: `start_index` is the position of partition 0's leader in the broker list and also the initial shift, -1 for
@@ -40,13 +40,15 @@ def assign_replicas(
     """
     places = sorted(brokers)
     if partitions <= 0:
-        return Refusal(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        return ControllerRefusal(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
+        )
     if replication_factor <= 0:
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
         )
     if replication_factor > len(places):
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor: {replication_factor} larger than available brokers:"
             f" {len(places)}.",

@@ -26,7 +26,7 @@ from ..metadata.internal_topics import (
     TRANSACTION_STATE_TOPIC,
 )
 from ..turns import Turns
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 from .topic_plan import DEFAULT, MAX_PARTITIONS_PER_REQUEST, plan_topic
 from .topics import TakenNames
 
@@ -99,7 +99,7 @@ class AutoTopics:
                 taken,
                 topic_id=random_id(),
             )
-            if isinstance(planned, Refusal):
+            if isinstance(planned, ControllerRefusal):
                 self._failed(errors, name, planned)
                 self._complain(name, planned)
             else:
@@ -109,12 +109,12 @@ class AutoTopics:
         if wanted:
             made = await self._controller.create_topics(wanted)
             for topic, result in zip(wanted, made, strict=True):
-                if isinstance(result, Refusal):
+                if isinstance(result, ControllerRefusal):
                     await self._turns.pause()
                     self._failed(errors, topic.name, result)
         return errors
 
-    def _failed(self, errors: dict[str, ErrorCode], name: str, refusal: Refusal) -> None:
+    def _failed(self, errors: dict[str, ErrorCode], name: str, refusal: ControllerRefusal) -> None:
         """Set the error that the client gets for a topic that was not created."""
         if refusal.error == ErrorCode.NOT_CONTROLLER:
             errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
@@ -156,7 +156,7 @@ class AutoTopics:
         """Create a coordinator's topic unless it exists."""
         return (await self.auto_create([name])).get(name, ErrorCode.NONE)
 
-    def _complain(self, name: str, refusal: Refusal) -> None:
+    def _complain(self, name: str, refusal: ControllerRefusal) -> None:
         """Log, at intervals, why a coordinator's topic cannot be created, since clients do not learn the reason."""
         key = REPLICATION_FACTORS.get(name)
         if key is None or refusal.error != ErrorCode.INVALID_REPLICATION_FACTOR:

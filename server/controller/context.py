@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..metadata.image import MetadataImage, PartitionImage, TopicImage
 from ..metadata.topic_partition import TopicPartition
-from .deletion import Deletion
+from .deletion import TopicDeletion
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class ControllerContext:
 
     shutting_down: set[int] = field(default_factory=set)
     suspected: set[int] = field(default_factory=set)
-    deleting: dict[str, Deletion] = field(default_factory=dict)
+    deleting: dict[str, TopicDeletion] = field(default_factory=dict)
 
     def online_brokers(self, image: MetadataImage) -> Collection[int]:
         """Brokers that may lead: alive and neither shutting down nor suspected."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kwire.errors import ErrorCode
 from kwire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
-from ..coordination.cluster import BrokerIdInUse, Cluster, ConfigChange
+from ..coordination.cluster import BrokerIdInUse, ClusterStore, ConfigChange
 from ..coordination.controller_writes import NotController
-from ..coordination.events import Change, ClusterEvent
+from ..coordination.events import ChangeKind, ClusterEvent
 from ..coordination.paths import NewTopic, ProducerIdBlock, ReplicaAssignment
 from ..coordination.store import SessionExpired, StoreClosed
 from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicImage
@@ -33,7 +33,7 @@ from .active_epoch import ActiveEpoch
 from .channels import OpenChannel
 from .images import settings_image
 from .leadership import Shutdown
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 from .topic_changes import NOT_CONTROLLER
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Controller:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterStore,
         publisher: MetadataPublisher,
         broker_id: int,
         registration: Callable[[], BrokerRegistration],
@@ -167,15 +167,17 @@ class Controller:
 
     # Requests
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
+    async def create_topics(
+        self, topics: Sequence[NewTopic]
+    ) -> list[TopicImage | ControllerRefusal]:
         """Create topics and return when they are ready for use: every listener has seen them.
 
         Shape: one result for each topic, in order. Errors: NOT_CONTROLLER, TOPIC_ALREADY_EXISTS; KAFKA_STORAGE_ERROR
         for a topic that now exists, but for which this broker could not open a log.
         """
-        refused: list[TopicImage | Refusal] = [NOT_CONTROLLER for _ in topics]
+        refused: list[TopicImage | ControllerRefusal] = [NOT_CONTROLLER for _ in topics]
 
-        async def create(epoch: ActiveEpoch) -> list[TopicImage | Refusal]:
+        async def create(epoch: ActiveEpoch) -> list[TopicImage | ControllerRefusal]:
             made = await epoch.topics.create(topics)
             if NOT_CONTROLLER in made:
                 self._lost_office()
@@ -185,38 +187,38 @@ class Controller:
 
     async def create_partitions(
         self, topic: str, partitions: Mapping[int, Sequence[int]]
-    ) -> TopicImage | Refusal:
+    ) -> TopicImage | ControllerRefusal:
         """Add these partitions with their replicas and return when they are ready for use.
 
         Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for a number that already exists;
         KAFKA_STORAGE_ERROR as for create_topics.
         """
-        refused: TopicImage | Refusal = NOT_CONTROLLER
+        refused: TopicImage | ControllerRefusal = NOT_CONTROLLER
         grown = await self._as_controller(
             lambda epoch: epoch.topics.grow(topic, partitions), refused
         )
         return self._usable(grown)
 
-    def _usable(self, made: TopicImage | Refusal) -> TopicImage | Refusal:
+    def _usable(self, made: TopicImage | ControllerRefusal) -> TopicImage | ControllerRefusal:
         """The created topic, or a refusal that lists its partitions without a log."""
-        if isinstance(made, Refusal):
+        if isinstance(made, ControllerRefusal):
             return made
         now = self.image.topics.get(made.name, made)
         lost = [each for each in now.partitions.values() if each.offline and each.leader < 0]
         if not lost:
             return made
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"Topic '{made.name}' exists, but the logs of {len(lost)} of its {len(now.partitions)}"
             f" partitions could not be opened (the log of broker {self.broker_id} says why).",
         )
 
-    async def delete_topics(self, names: Sequence[str]) -> list[Refusal | None]:
+    async def delete_topics(self, names: Sequence[str]) -> list[ControllerRefusal | None]:
         """Delete topics and return when no live broker shows them; the logs of dead brokers are deleted later.
 
         Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION.
         """
-        refused: list[Refusal | None] = [NOT_CONTROLLER for _ in names]
+        refused: list[ControllerRefusal | None] = [NOT_CONTROLLER for _ in names]
         return await self._as_controller(lambda epoch: epoch.topics.delete(names), refused)
 
     async def alter_partition(
@@ -240,7 +242,7 @@ class Controller:
 
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
-    ) -> dict[TopicPartition, Refusal | None] | Refusal:
+    ) -> dict[TopicPartition, ControllerRefusal | None] | ControllerRefusal:
         """Start reassignments, or cancel them (None). Errors: NOT_CONTROLLER for the whole request."""
         return await self._as_controller(
             lambda epoch: epoch.reassignments.alter(wanted, change_factor=change_factor),
@@ -249,10 +251,10 @@ class Controller:
 
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
-    ) -> Listed | Refusal:
+    ) -> Listed | ControllerRefusal:
         """The ongoing reassignments, of these partitions or of all. Errors: NOT_CONTROLLER."""
 
-        async def find(epoch: ActiveEpoch) -> Listed | Refusal:
+        async def find(epoch: ActiveEpoch) -> Listed | ControllerRefusal:
             found = await epoch.reassignments.going_on()
             if partitions is None:
                 return found
@@ -267,12 +269,12 @@ class Controller:
 
     async def elect_leaders(
         self, partitions: Sequence[TopicPartition] | None, election: int
-    ) -> dict[TopicPartition, Refusal | None]:
+    ) -> dict[TopicPartition, ControllerRefusal | None]:
         """Elect preferred (0) or unclean (1) leaders of these partitions, or of all.
 
         Errors: for each partition NOT_CONTROLLER and those of `Leadership.elect`.
         """
-        refused: dict[TopicPartition, Refusal | None] = dict.fromkeys(
+        refused: dict[TopicPartition, ControllerRefusal | None] = dict.fromkeys(
             partitions or (), NOT_CONTROLLER
         )
         return await self._as_controller(
@@ -280,8 +282,8 @@ class Controller:
         )
 
     async def update_features(
-        self, change: Callable[[Mapping[str, int]], Mapping[str, int] | Refusal]
-    ) -> Refusal | None:
+        self, change: Callable[[Mapping[str, int]], Mapping[str, int] | ControllerRefusal]
+    ) -> ControllerRefusal | None:
         """Replace the stored levels of features; return when every listener of this broker has seen them.
 
         Errors: NOT_CONTROLLER, and those of `change`.
@@ -465,13 +467,13 @@ class Controller:
     async def _handle(self, event: ClusterEvent) -> None:
         self._planned.discard(event)
         match event.change:
-            case Change.CONFIG:
+            case ChangeKind.CONFIG:
                 await self._config_changed()
-            case Change.CONTROLLER:
+            case ChangeKind.CONTROLLER:
                 await self._controller_changed()
-            case Change.RECONNECTED:
+            case ChangeKind.RECONNECTED:
                 await self._reconnected()
-            case Change.SESSION_EXPIRED:
+            case ChangeKind.SESSION_EXPIRED:
                 await self._session_expired()
             case _:
                 if self._active_epoch is not None:
@@ -505,7 +507,7 @@ class Controller:
 
     def _lost_office(self) -> None:
         self._step_down()
-        self._on_event(ClusterEvent(Change.CONTROLLER))
+        self._on_event(ClusterEvent(ChangeKind.CONTROLLER))
 
     async def _elect(self) -> int:
         """Become controller if there is none, and load everything; returns the controller's id."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 
 Ranges = Mapping[str, tuple[int, int]]
 
@@ -44,7 +44,7 @@ def finalized(supported: Ranges, stored: Mapping[str, int]) -> dict[str, int]:
 
 def updated(
     supported: Ranges, levels: Mapping[str, int], updates: Iterable[FeatureUpdate], node_id: int
-) -> dict[str, int] | Refusal:
+) -> dict[str, int] | ControllerRefusal:
     """The levels after all updates, or the reason to refuse them all: INVALID_UPDATE_VERSION. A feature's last update
     counts.
     """
@@ -53,7 +53,7 @@ def updated(
         name, level, _ = update
         reason = refused(supported.get(name), levels.get(name, 0), update, node_id)
         if reason is not None:
-            return Refusal(
+            return ControllerRefusal(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 "The update failed for all features since the following feature had an error:"
                 f" Invalid update version {level} for feature {name}. {reason}",

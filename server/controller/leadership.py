@@ -23,7 +23,7 @@ from ..coordination.paths import LeaderAndIsr
 from ..metadata.image import NO_EPOCH, NO_LEADER, BrokerRegistration, PartitionImage
 from ..metadata.topic_partition import TopicPartition
 from ..security.identity import told_by_a_broker
-from .active import CONTROLLER, ActiveController, Answer
+from .active import CONTROLLER, ActiveController, BrokerAnswer
 from .alter_partition import TOPIC_ID_VERSION, Unchanged, decide
 from .context import all_partitions, online_replicas
 from .election import (
@@ -37,7 +37,7 @@ from .election import (
 from .images import with_partitions, with_states
 from .messages import RECOVERING, Extra
 from .rebalance import imbalanced
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class Leadership:
         )
         await self._active.publish(self._active.image, Extra(probed=brokers))
 
-    async def roles_answered(self, answer: Answer) -> None:
+    async def roles_answered(self, answer: BrokerAnswer) -> None:
         """Read from an answer to LeaderAndIsr which replicas are on failed directories."""
         active = self._active
         request, response = answer.request, answer.response
@@ -329,14 +329,14 @@ class Leadership:
 
     async def elect(
         self, partitions: Iterable[TopicPartition] | None, election: int
-    ) -> dict[TopicPartition, Refusal | None]:
+    ) -> dict[TopicPartition, ControllerRefusal | None]:
         """Elect preferred leaders, or any live replica where there is no leader; None means all partitions.
 
         Errors: for each partition ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
         UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a topic that is being deleted.
         """
         active = self._active
-        results: dict[TopicPartition, Refusal | None] = {}
+        results: dict[TopicPartition, ControllerRefusal | None] = {}
         touched: dict[TopicPartition, PartitionImage] = {}
         everything = (tp for tp, _ in all_partitions(active.image.topics))
         for tp in everything if partitions is None else partitions:
@@ -360,10 +360,14 @@ class Leadership:
         results.update({tp: not_elected(tp, election) for tp in left})
         return results
 
-    def _no_partition(self, tp: TopicPartition) -> Refusal:
+    def _no_partition(self, tp: TopicPartition) -> ControllerRefusal:
         if tp.topic in self._active.context.deleting:
-            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+            return ControllerRefusal(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted"
+            )
+        return ControllerRefusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+        )
 
     def _has_its_leader(self, partition: PartitionImage, election: int) -> bool:
         if election == PREFERRED:
@@ -460,19 +464,21 @@ class Leadership:
         await self._in_sync(known)
 
 
-NOT_NEEDED = Refusal(
+NOT_NEEDED = ControllerRefusal(
     ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
 )
 
 
-def not_elected(tp: TopicPartition, election: int) -> Refusal:
+def not_elected(tp: TopicPartition, election: int) -> ControllerRefusal:
     """The refusal if no leader was elected, with StateChangeFailedException's message."""
     error = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     strategy = "PreferredReplicaPartitionLeaderElectionStrategy"
     if election == UNCLEAN:
         error = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         strategy = "OfflinePartitionLeaderElectionStrategy(true)"
-    return Refusal(error, f"Failed to elect leader for partition {tp} under strategy {strategy}")
+    return ControllerRefusal(
+        error, f"Failed to elect leader for partition {tp} under strategy {strategy}"
+    )
 
 
 def altered(number: int, result: LeaderAndIsr | ErrorCode) -> AlterPartitionResponsePartitionData:

@@ -61,7 +61,7 @@ LEADER_DURING_DELETE = -2
 RECOVERING = 1
 
 
-class Sender(NamedTuple):
+class ControllerSender(NamedTuple):
     """The active controller; `listener` is the name of the inter-broker listener."""
 
     broker_id: int
@@ -96,7 +96,7 @@ def version_of(request: ControlRequest) -> int:
 
 
 def messages_for(
-    sender: Sender,
+    sender: ControllerSender,
     before: MetadataImage,
     after: MetadataImage,
     context: ControllerContext,
@@ -110,7 +110,7 @@ def messages_for(
         or broker_id not in before.brokers
         or before.brokers[broker_id].epoch != broker.epoch
     }
-    batch = Batch(sender, after, context)
+    batch = MessageBatch(sender, after, context)
     full = newcomers | set(extra.probed)
     moved = newcomers | (before.brokers.keys() ^ after.brokers.keys())
     stops: dict[int, dict[TopicPartition, bool]] = {
@@ -173,10 +173,12 @@ def _stop_removed(
             stops.setdefault(replica, {}).setdefault(tp, False)
 
 
-class Batch:
+class MessageBatch:
     """Messages being built: each partition's state is made once and shared by all messages."""
 
-    def __init__(self, sender: Sender, image: MetadataImage, context: ControllerContext) -> None:
+    def __init__(
+        self, sender: ControllerSender, image: MetadataImage, context: ControllerContext
+    ) -> None:
         self._sender = sender
         self._image = image
         self._context = context

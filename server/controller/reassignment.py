@@ -13,16 +13,18 @@ from kwire.errors import ErrorCode
 
 from ..coordination.paths import ReplicaAssignment
 from ..metadata.image import PartitionImage
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 
 #: More replicas than any cluster has brokers; longer lists are not checked one by one.
 MAX_REPLICAS = 10_000
 
-NOT_IN_PROGRESS = Refusal(
+NOT_IN_PROGRESS = ControllerRefusal(
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     "No partition reassignment is in progress.",
 )
-UNKNOWN_PARTITION = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+UNKNOWN_PARTITION = ControllerRefusal(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+)
 
 
 def assignment_of(partition: PartitionImage) -> ReplicaAssignment:
@@ -64,7 +66,7 @@ def is_complete(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
 
 def plan_reassignment(
     partition: PartitionImage | None, target: Sequence[int] | None, live: Collection[int]
-) -> ReplicaAssignment | Refusal:
+) -> ReplicaAssignment | ControllerRefusal:
     """The assignment that an administrator requests; `target` None cancels.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
@@ -83,7 +85,7 @@ def plan_reassignment(
 
 def _invalid_replicas(
     current: ReplicaAssignment, target: Sequence[int], live: Collection[int]
-) -> Refusal | None:
+) -> ControllerRefusal | None:
     if not target:
         return _invalid("Empty replica list specified in partition reassignment.")
     if len(target) > MAX_REPLICAS:
@@ -105,5 +107,5 @@ def _invalid_replicas(
     return None
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+def _invalid(message: str) -> ControllerRefusal:
+    return ControllerRefusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

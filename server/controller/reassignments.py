@@ -31,11 +31,11 @@ from .reassignment import (
     plan_reassignment,
     target_of,
 )
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 
 logger = logging.getLogger(__name__)
 
-NO_TARGET = Refusal(
+NO_TARGET = ControllerRefusal(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT, "No replica of the assignment is alive and in sync."
 )
 
@@ -50,17 +50,17 @@ class Reassignments:
 
     async def alter(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
-    ) -> dict[TopicPartition, Refusal | None]:
+    ) -> dict[TopicPartition, ControllerRefusal | None]:
         """Start moves to these replicas, or cancel them (None), replacing earlier moves.
 
         Errors, for each partition: those of `plan_reassignment`, INVALID_REPLICATION_FACTOR.
         """
-        results: dict[TopicPartition, Refusal | None] = {}
+        results: dict[TopicPartition, ControllerRefusal | None] = {}
         plans: Assignments = {}
         for tp, target in wanted.items():
             await self._active.pause()
             plan = self._plan(tp, target, change_factor)
-            if isinstance(plan, Refusal):
+            if isinstance(plan, ControllerRefusal):
                 results[tp] = plan
             else:
                 plans[tp] = plan
@@ -72,28 +72,28 @@ class Reassignments:
 
     def _plan(
         self, tp: TopicPartition, target: Sequence[int] | None, change_factor: bool
-    ) -> ReplicaAssignment | Refusal:
+    ) -> ReplicaAssignment | ControllerRefusal:
         active = self._active
         partition = active.image.partition(*tp)
         plan = plan_reassignment(partition, target, active.online)
-        if isinstance(plan, Refusal) or partition is None:
+        if isinstance(plan, ControllerRefusal) or partition is None:
             return plan
         before = len(target_of(assignment_of(partition)))
         if target is not None and not change_factor and len(target) != before:
-            return Refusal(
+            return ControllerRefusal(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"The replication factor is changed from {before} to {len(target)}",
             )
         state = state_of(partition)
         if state is not None and not set(state.isr) & set(plan.replicas):
-            return Refusal(
+            return ControllerRefusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unable to revert partition assignment for {tp.topic}:{tp.partition} because it"
                 " would require an unclean leader election.",
             )
         return plan
 
-    async def begin(self, plans: Assignments) -> dict[TopicPartition, Refusal | None]:
+    async def begin(self, plans: Assignments) -> dict[TopicPartition, ControllerRefusal | None]:
         """Store the moves and inform the replicas; moves that copy nothing are finished immediately."""
         if not plans:
             return {}
@@ -119,7 +119,9 @@ class Reassignments:
             )
         await self._step(moving)
         left = await self._finish({tp: p for tp, p in plans.items() if self._is_done(tp, p)})
-        results: dict[TopicPartition, Refusal | None] = dict.fromkeys(gone, UNKNOWN_PARTITION)
+        results: dict[TopicPartition, ControllerRefusal | None] = dict.fromkeys(
+            gone, UNKNOWN_PARTITION
+        )
         results.update({tp: NO_TARGET for tp in left if tp not in changed})
         return results
 
@@ -251,16 +253,16 @@ class Reassignments:
         if wanted is None:
             return
         plans: Assignments = {}
-        failed: dict[TopicPartition, Refusal] = {}
+        failed: dict[TopicPartition, ControllerRefusal] = {}
         for tp, target in wanted.items():
             partition = active.image.partition(*tp)
             plan = plan_reassignment(partition, target, active.image.brokers.keys() | set(target))
-            if isinstance(plan, Refusal):
+            if isinstance(plan, ControllerRefusal):
                 failed[tp] = plan
             elif partition is not None and assignment_of(partition) != plan:
                 plans[tp] = plan
             elif partition is not None and not is_reassigning(plan):
-                failed[tp] = Refusal(ErrorCode.NONE, "it is there already")
+                failed[tp] = ControllerRefusal(ErrorCode.NONE, "it is there already")
         for tp, refusal in failed.items():
             logger.info("Not moving %s as requested in ZooKeeper: %s", tp, refusal.message)
         await self.begin(plans)

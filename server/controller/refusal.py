@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kwire.errors import ErrorCode
 
 
-class Refusal(NamedTuple):
+class ControllerRefusal(NamedTuple):
     """An error code for the reply's row, and its message."""
 
     error: ErrorCode

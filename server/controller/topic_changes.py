@@ -20,19 +20,19 @@ from ..coordination.paths import LeaderAndIsr, NewTopic, ReplicaAssignment, Topi
 from ..coordination.store import BadVersion, NodeExists, NoNode, SessionExpired
 from ..metadata.image import TOPICS, TopicImage
 from ..metadata.topic_partition import TopicPartition
-from .active import ActiveController, Answer
-from .deletion import Deletion
+from .active import ActiveController, BrokerAnswer
+from .deletion import TopicDeletion
 from .election import initial_state
 from .images import shows, topic_image
 from .messages import Extra
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 
 logger = logging.getLogger(__name__)
 
-NOT_CONTROLLER = Refusal(
+NOT_CONTROLLER = ControllerRefusal(
     ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster."
 )
-UNKNOWN_TOPIC = Refusal(
+UNKNOWN_TOPIC = ControllerRefusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
 )
 
@@ -53,10 +53,10 @@ class TopicChanges:
 
     # -- creation --------------------------------------------------------------------------------
 
-    async def create(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
+    async def create(self, topics: Sequence[NewTopic]) -> list[TopicImage | ControllerRefusal]:
         """Create topics; one result for each. Errors: TOPIC_ALREADY_EXISTS, NOT_CONTROLLER."""
         active = self._active
-        results: list[TopicImage | Refusal] = []
+        results: list[TopicImage | ControllerRefusal] = []
         for first in range(0, len(topics), WRITTEN_AT_ONCE):
             # Concurrently: the stores put the writes into one commit, or do not wait between them.
             some = topics[first : first + WRITTEN_AT_ONCE]
@@ -77,13 +77,15 @@ class TopicChanges:
             await active.pause()
         return results
 
-    async def _create(self, topic: NewTopic) -> TopicImage | Refusal:
+    async def _create(self, topic: NewTopic) -> TopicImage | ControllerRefusal:
         active = self._active
-        exists = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        exists = ControllerRefusal(
+            ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
+        )
         if topic.name in active.image.topics:
             return exists
         if topic.name in active.context.deleting:
-            return Refusal(
+            return ControllerRefusal(
                 ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' is marked for deletion."
             )
         states: dict[int, LeaderAndIsr] = {}
@@ -106,10 +108,10 @@ class TopicChanges:
 
     async def grow(
         self, name: str, partitions: Mapping[int, Sequence[int]]
-    ) -> TopicImage | Refusal:
+    ) -> TopicImage | ControllerRefusal:
         """Add partitions. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS."""
         active = self._active
-        unknown = Refusal(
+        unknown = ControllerRefusal(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
         )
         while True:
@@ -117,7 +119,7 @@ class TopicChanges:
             if assignment is None or name not in active.image.topics:
                 return unknown
             if partitions.keys() & assignment.partitions.keys():
-                return Refusal(
+                return ControllerRefusal(
                     ErrorCode.INVALID_PARTITIONS,
                     f"Topic already has {len(assignment.partitions)} partitions.",
                 )
@@ -216,7 +218,7 @@ class TopicChanges:
 
     # -- deletion --------------------------------------------------------------------------------
 
-    async def delete(self, names: Sequence[str]) -> list[Refusal | None]:
+    async def delete(self, names: Sequence[str]) -> list[ControllerRefusal | None]:
         """Delete topics: from the image immediately, from the store when no replica is left."""
         active = self._active
         known = [name for name in dict.fromkeys(names) if name in active.image.topics]
@@ -267,7 +269,7 @@ class TopicChanges:
                 topic = topic_image(
                     name, assignment.topic_id or bytes(16), assignment, state.states
                 )
-                active.context.deleting[name] = Deletion(topic)
+                active.context.deleting[name] = TopicDeletion(topic)
 
     async def _begin_deletion(self, names: Sequence[str]) -> None:
         active = self._active
@@ -276,7 +278,7 @@ class TopicChanges:
         logger.info("Deleting topics %s", ", ".join(names))
         edit = active.image.edit()
         for name in names:
-            active.context.deleting[name] = Deletion(active.image.topics[name])
+            active.context.deleting[name] = TopicDeletion(active.image.topics[name])
             edit.put_config(TOPICS, name, {})
         stops = self._stops()
         await active.publish(edit.remove_topics(names).build(), Extra(stops=stops))
@@ -313,7 +315,7 @@ class TopicChanges:
             await active.settle()
         await self.remove_done()
 
-    async def stop_answered(self, answer: Answer) -> None:
+    async def stop_answered(self, answer: BrokerAnswer) -> None:
         """Handle the answer of a broker that has stopped, and perhaps deleted, replicas."""
         active = self._active
         request, response = answer.request, answer.response

@@ -14,8 +14,8 @@ from kwire.messages.create_topics import CreatableTopic
 
 from ..config.definitions import ConfigError
 from ..coordination.paths import NewTopic, ReplicaAssignment
-from .assignment import Place, assign_replicas
-from .refusal import Refusal
+from .assignment import UsableBroker, assign_replicas
+from .refusal import ControllerRefusal
 from .topics import (
     refuse_unknown_brokers,
     refuse_unusable,
@@ -34,7 +34,7 @@ DEFAULT = -1
 #: The limit for one request; without it, a few bytes could cause unlimited work. Source:
 #: ReplicationControlManager.MAX_PARTITIONS_PER_BATCH (KRaft).
 MAX_PARTITIONS_PER_REQUEST = 10_000
-TOO_MANY_PARTITIONS = Refusal(
+TOO_MANY_PARTITIONS = ControllerRefusal(
     ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 )
 
@@ -62,7 +62,7 @@ def plan_topic(
     *,
     topic_id: bytes,
     any_broker: bool = False,
-) -> NewTopic | Refusal:
+) -> NewTopic | ControllerRefusal:
     """Check a topic to be created and assign its replicas.
 
     Shape: `taken` are the names with which it must not collide: those in the image and those of the topics created in
@@ -72,26 +72,26 @@ def plan_topic(
     INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
     """
     if topic.name == CLUSTER_METADATA_TOPIC:
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited."
         )
     if topic.name in image.topics:
         return validate_topic_name(topic.name, image.topics) or _never()
     nulls = [entry.name for entry in topic.configs if entry.value is None]
     if nulls:
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.INVALID_CONFIG,
             f"Null value not supported for topic configs: {','.join(nulls)}",
         )
     if topic.assignments and (
         topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT
     ):
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.INVALID_REQUEST,
             "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot "
             "be used at the same time.",
         )
-    assigned: Mapping[int, Sequence[int]] | Refusal
+    assigned: Mapping[int, Sequence[int]] | ControllerRefusal
     if topic.assignments:
         assigned = {row.partition_index: row.broker_ids for row in topic.assignments}
     else:
@@ -100,7 +100,7 @@ def plan_topic(
             _or_default(topic.num_partitions, config.get_int("num.partitions")),
             _or_default(topic.replication_factor, config.get_int("default.replication.factor")),
         )
-        if isinstance(assigned, Refusal):
+        if isinstance(assigned, ControllerRefusal):
             return assigned
     refused = validate_topic_name(topic.name, image.topics if taken is None else taken)
     if refused is None:
@@ -111,7 +111,7 @@ def plan_topic(
     try:
         config.check_topic(overrides)
     except ConfigError as error:
-        return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
+        return ControllerRefusal(ErrorCode.INVALID_CONFIG, error.wire_message)
     # Apache Kafka checks neither, and can create a topic without leaders.
     refused = refuse_unusable(assigned)
     if refused is None and not any_broker:
@@ -128,7 +128,7 @@ def plan_topic(
 
 def plan_partitions(
     request: CreatePartitionsTopic, image: MetadataImage, room: int = MAX_PARTITIONS_PER_REQUEST
-) -> dict[int, tuple[int, ...]] | Refusal:
+) -> dict[int, tuple[int, ...]] | ControllerRefusal:
     """Check a topic's growth and assign the replicas of its new partitions.
 
     Shape: returns the replicas of each added partition; more than `room` partitions are refused. Errors:
@@ -137,11 +137,11 @@ def plan_partitions(
     """
     topic = image.topics.get(request.name)
     if topic is None:
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.name}' does not exist."
         )
     if any(partition.adding or partition.removing for partition in topic.partitions.values()):
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
             f"A partition reassignment is in progress for the topic '{request.name}'.",
         )
@@ -170,14 +170,14 @@ def plan_partitions(
     )
 
 
-def places(image: MetadataImage) -> list[Place]:
+def places(image: MetadataImage) -> list[UsableBroker]:
     """The live brokers with their racks, as `assign_replicas` takes them."""
-    return [Place(broker.id, broker.rack) for broker in image.brokers.values()]
+    return [UsableBroker(broker.id, broker.rack) for broker in image.brokers.values()]
 
 
 def _or_default(asked: int, default: int) -> int:
     return default if asked == DEFAULT else asked
 
 
-def _never() -> Refusal:
+def _never() -> ControllerRefusal:
     raise AssertionError("a topic that exists was not refused")

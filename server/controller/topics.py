@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from kwire.errors import ErrorCode
 
-from .refusal import Refusal
+from .refusal import ControllerRefusal
 
 #: Leaves room for "-<partition>" and for the suffix of a deleted directory in 255 bytes.
 MAX_NAME_LENGTH = 249
@@ -79,26 +79,26 @@ def colliding_topics(name: str, topics: Iterable[str]) -> list[str]:
     return sorted(topic for topic in topics if unified_name(topic) == unified)
 
 
-def validate_topic_name(name: str, topics: Collection[str] = ()) -> Refusal | None:
+def validate_topic_name(name: str, topics: Collection[str] = ()) -> ControllerRefusal | None:
     """Check the name of a topic to be created in addition to `topics`.
 
     Errors: INVALID_TOPIC_EXCEPTION, also for a name that collides; TOPIC_ALREADY_EXISTS.
     """
     reason = invalid_topic_name(name)
     if reason is not None:
-        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        return ControllerRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if name in topics:
-        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        return ControllerRefusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     colliding = colliding_topics(name, topics)
     if colliding:
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
         )
     return None
 
 
-def validate_assignment(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
+def validate_assignment(assignment: Mapping[int, Sequence[int]]) -> ControllerRefusal | None:
     """Check the form of a new topic's assignment. Errors: INVALID_REPLICA_ASSIGNMENT."""
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return refuse_assignment("All partitions should have the same number of replicas")
@@ -119,19 +119,21 @@ def validate_partition_growth(
     replication_factor: int,
     assignments: Sequence[Sequence[int]] | None,
     brokers: Collection[int],
-) -> Refusal | None:
+) -> ControllerRefusal | None:
     """Check a topic's new number of partitions and their manual assignment, if any.
 
     Errors: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT.
     """
     if count < existing:
-        return Refusal(
+        return ControllerRefusal(
             ErrorCode.INVALID_PARTITIONS,
             f"Topic currently has {existing} partitions, which is higher than the requested"
             f" {count}.",
         )
     if count == existing:
-        return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partitions.")
+        return ControllerRefusal(
+            ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partitions."
+        )
     if assignments is None:
         return None
     refused = refuse_unknown_brokers(assignments, brokers)
@@ -166,7 +168,7 @@ def validate_partition_growth(
     return None
 
 
-def refuse_unusable(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
+def refuse_unusable(assignment: Mapping[int, Sequence[int]]) -> ControllerRefusal | None:
     """Refuse partitions without replicas or with negative numbers.
 
     Apache Kafka creates such topics and cannot use them afterwards.
@@ -184,7 +186,7 @@ def refuse_unusable(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
 
 def refuse_unknown_brokers(
     assignments: Iterable[Sequence[int]], brokers: Collection[int]
-) -> Refusal | None:
+) -> ControllerRefusal | None:
     """Refuse replicas on brokers that are not alive. Errors: INVALID_REPLICA_ASSIGNMENT."""
     unknown = sorted({replica for replicas in assignments for replica in replicas} - set(brokers))
     if not unknown:
@@ -192,9 +194,9 @@ def refuse_unknown_brokers(
     return refuse_assignment(f"Unknown broker(s) in replica assignment: {join(unknown)}.")
 
 
-def refuse_assignment(message: str) -> Refusal:
+def refuse_assignment(message: str) -> ControllerRefusal:
     """A refusal with INVALID_REPLICA_ASSIGNMENT."""
-    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return ControllerRefusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def join(numbers: Iterable[int]) -> str:

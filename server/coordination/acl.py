@@ -21,17 +21,17 @@ class AclId(NamedTuple):
     id: str
 
 
-class AclEntry(NamedTuple):
+class ZnodeAclEntry(NamedTuple):
     """The permissions of an id: `perms` is a sum of READ, WRITE, CREATE, DELETE and ADMIN."""
 
     perms: int
     id: AclId
 
 
-Acl: TypeAlias = tuple[AclEntry, ...]
+Acl: TypeAlias = tuple[ZnodeAclEntry, ...]
 
 ANYONE = AclId("world", "anyone")
-OPEN: Acl = (AclEntry(ALL, ANYONE),)
+OPEN: Acl = (ZnodeAclEntry(ALL, ANYONE),)
 
 
 def encode_acl(acl: Acl | None) -> str | None:
@@ -48,4 +48,4 @@ def decode_acl(text: str | None) -> Acl | None:
     rows = json.loads(text)
     if not isinstance(rows, list):
         raise TypeError("not a list")
-    return tuple(AclEntry(perms, AclId(scheme, id_)) for perms, scheme, id_ in rows)
+    return tuple(ZnodeAclEntry(perms, AclId(scheme, id_)) for perms, scheme, id_ in rows)

@@ -20,7 +20,7 @@ from .cluster_state import ClusterState
 from .commit import commit, stat_of
 from .controller_inbox import ControllerInbox
 from .controller_writes import ControllerEpoch, ControllerWrites
-from .events import Change, ClusterEvent
+from .events import ChangeKind, ClusterEvent
 from .paths import FinalizedFeatures, LeaderAndIsr, ProducerIdBlock, TopicAssignment
 from .store import (
     BadVersion,
@@ -78,7 +78,7 @@ def random_id() -> bytes:
             return bytes(made)
 
 
-class Cluster:
+class ClusterStore:
     """One broker's view of the cluster's metadata, and its writes to it."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -113,7 +113,7 @@ class Cluster:
             )
             self._cut_off_ms = None
         elif state is SessionState.EXPIRED:
-            self._emit(ClusterEvent(Change.SESSION_EXPIRED))
+            self._emit(ClusterEvent(ChangeKind.SESSION_EXPIRED))
 
     async def renew_session(self) -> None:
         """Adopt the session after an expired one; all work of the old session must have ended."""
@@ -123,30 +123,30 @@ class Cluster:
 
     # Watches: bound methods, so that a watch left twice fires once
 
-    def _fired(self, event: WatchEvent, change: Change, topic: str = "") -> None:
+    def _fired(self, event: WatchEvent, change: ChangeKind, topic: str = "") -> None:
         if event.kind is EventKind.SESSION:
-            self._emit(ClusterEvent(Change.RECONNECTED))
+            self._emit(ClusterEvent(ChangeKind.RECONNECTED))
         else:
             self._emit(ClusterEvent(change, topic))
 
     def _brokers_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.BROKERS)
+        self._fired(event, ChangeKind.BROKERS)
 
     def _topics_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.TOPICS)
+        self._fired(event, ChangeKind.TOPICS)
 
     def _topic_fired(self, event: WatchEvent) -> None:
         if event.kind is not EventKind.DELETED:  # the watch on the parent reports it
-            self._fired(event, Change.ASSIGNMENT, event.path[len(paths.TOPICS) + 1 :])
+            self._fired(event, ChangeKind.ASSIGNMENT, event.path[len(paths.TOPICS) + 1 :])
 
     def _deletions_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.DELETIONS)
+        self._fired(event, ChangeKind.DELETIONS)
 
     def _config_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.CONFIG)
+        self._fired(event, ChangeKind.CONFIG)
 
     def _controller_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.CONTROLLER)
+        self._fired(event, ChangeKind.CONTROLLER)
 
     # Start-up
 

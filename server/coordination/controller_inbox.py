@@ -15,7 +15,7 @@ from typing import Any
 
 from ..metadata.topic_partition import TopicPartition
 from .commit import commit
-from .events import Change, ClusterEvent
+from .events import ChangeKind, ClusterEvent
 from .paths import OTHER_FORM, MalformedNode, dump, integer, integers, load, why
 from .store import Create, EventKind, NoNode, Store, WatchEvent
 
@@ -37,22 +37,22 @@ class ControllerInbox:
         self._store = store
         self._emit = emit
 
-    def _fired(self, event: WatchEvent, change: Change) -> None:
+    def _fired(self, event: WatchEvent, change: ChangeKind) -> None:
         if event.kind is EventKind.SESSION:
-            change = Change.RECONNECTED
+            change = ChangeKind.RECONNECTED
         self._emit(ClusterEvent(change))
 
     def _isr_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.ISR_CHANGES)
+        self._fired(event, ChangeKind.ISR_CHANGES)
 
     def _log_dirs_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.LOG_DIRS)
+        self._fired(event, ChangeKind.LOG_DIRS)
 
     def _reassignment_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.REASSIGNMENT)
+        self._fired(event, ChangeKind.REASSIGNMENT)
 
     def _election_fired(self, event: WatchEvent) -> None:
-        self._fired(event, Change.PREFERRED_ELECTION)
+        self._fired(event, ChangeKind.PREFERRED_ELECTION)
 
     async def isr_changes(self) -> tuple[list[str], set[TopicPartition]]:
         """The notifications' paths, and the partitions whose in-sync replicas changed."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 AfterCommit: TypeAlias = Callable[[StoreClosed | None], None]
 
 
-class Group:
+class WriteGroup:
     """Writes that become durable together."""
 
     __slots__ = ("after", "fired", "sessions", "touched")
@@ -89,8 +89,8 @@ class EmbeddedTree:
         self._file = file
         self._loop = asyncio.get_running_loop()
         self._thread: ThreadPoolExecutor | None = None
-        self._gathering: Group | None = None
-        self._writing: Group | None = None
+        self._gathering: WriteGroup | None = None
+        self._writing: WriteGroup | None = None
         self._data_watches: dict[str, dict[WatchKey, None]] = {}
         self._child_watches: dict[str, dict[WatchKey, None]] = {}
         self._failure: StoreClosed | None = None
@@ -178,7 +178,7 @@ class EmbeddedTree:
 
     # Durability
 
-    def take(self, applied: Applied) -> Group | None:
+    def take(self, applied: Applied) -> WriteGroup | None:
         """Queue applied changes for writing; their watches fire once they are written.
 
         Shape: the group with which they become durable; None if there is nothing to wait for.
@@ -189,7 +189,7 @@ class EmbeddedTree:
                 self._loop.call_soon(watch, event)
             return None
         if self._gathering is None:
-            self._gathering = Group()
+            self._gathering = WriteGroup()
             if self._writing is None:
                 # On the next turn of the loop, so that writes of other tasks in this turn join the commit.
                 self._loop.call_soon(self._flush)
@@ -200,7 +200,7 @@ class EmbeddedTree:
         return group
 
     @property
-    def pending(self) -> Group | None:
+    def pending(self) -> WriteGroup | None:
         """The group of the latest write that is not yet durable."""
         return self._gathering or self._writing
 
@@ -245,7 +245,7 @@ class EmbeddedTree:
         if self._gathering is not None:
             self._flush()
 
-    def _fail(self, failure: StoreClosed, group: Group) -> None:
+    def _fail(self, failure: StoreClosed, group: WriteGroup) -> None:
         self._failure = failure
         gathering, self._gathering = self._gathering, None
         for tell in group.after + (gathering.after if gathering else []):

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Change(Enum):
+class ChangeKind(Enum):
     """What has to be read again."""
 
     #: A broker started, stopped, or changed its registration.
@@ -36,7 +36,7 @@ class Change(Enum):
 
 
 class ClusterEvent(NamedTuple):
-    """One event; `topic` only with `Change.ASSIGNMENT`."""
+    """One event; `topic` only with `ChangeKind.ASSIGNMENT`."""
 
-    change: Change
+    change: ChangeKind
     topic: str = ""

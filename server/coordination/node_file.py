@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from .acl import Acl, decode_acl, encode_acl
 from .paths import OTHER_FORM, MalformedNode, why
 from .store import StoreClosed
-from .tree import Node, NodeTree, Session
+from .tree import Node, NodeTree, StoredSession
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,7 +62,7 @@ NodeRow: TypeAlias = tuple[
 SessionRow: TypeAlias = tuple[int, int, bytes]
 
 
-class Stored(NamedTuple):
+class StoredNodes(NamedTuple):
     """The content of a file."""
 
     generation: int
@@ -70,7 +70,7 @@ class Stored(NamedTuple):
     sessions: list[SessionRow]
 
 
-class Changes(NamedTuple):
+class NodeChanges(NamedTuple):
     """One group of changes: rows to write, keys to delete."""
 
     upserts: list[NodeRow]
@@ -86,7 +86,7 @@ class NodeFile:
         self.path = path
         self.connection: sqlite3.Connection | None = None
 
-    def open(self) -> Stored:
+    def open(self) -> StoredNodes:
         """Open or create the file, increment its generation, and read every row.
 
         Errors: StoreClosed if another process has it open, it is not a kwire store, or it is gone and its -wal is not.
@@ -127,7 +127,7 @@ class NodeFile:
         except StoreClosed:
             self.close()
             raise
-        return Stored(generation, nodes, sessions)
+        return StoredNodes(generation, nodes, sessions)
 
     def _refuse_lone_log(self) -> None:
         """Leave a -wal file without its database alone: SQLite would delete it, with the changes that only it has."""
@@ -170,7 +170,7 @@ class NodeFile:
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={FORMAT}")
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: NodeChanges) -> None:
         """Write one group of changes durably. Errors: sqlite3.Error."""
         connection = self.connection
         assert connection is not None
@@ -191,7 +191,7 @@ class NodeFile:
             self.connection = None
 
 
-def tree_of(stored: Stored) -> NodeTree:
+def tree_of(stored: StoredNodes) -> NodeTree:
     """The tree that a file holds; its transactions continue from the file's generation."""
     tree = NodeTree(stored.generation << 32)
     acls: dict[str, Acl | None] = {}
@@ -215,7 +215,7 @@ def tree_of(stored: Stored) -> NodeTree:
         link(row[0], node)
     tree.link_children()
     for session_id, timeout_ms, password in stored.sessions:
-        tree.sessions[session_id] = Session(timeout_ms, password)
+        tree.sessions[session_id] = StoredSession(timeout_ms, password)
     return tree
 
 
@@ -226,9 +226,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def changes_of(tree: NodeTree, paths: Iterable[str], session_ids: Iterable[int]) -> Changes:
+def changes_of(tree: NodeTree, paths: Iterable[str], session_ids: Iterable[int]) -> NodeChanges:
     """The changes that bring the file's nodes and sessions to the state of the tree."""
-    changes = Changes([], [], [], [])
+    changes = NodeChanges([], [], [], [])
     for path in paths:
         node = tree.nodes.get(path)
         if node is None or not tree.is_stored(node):

@@ -58,7 +58,7 @@ class SetAcl(NamedTuple):
 TreeOp: TypeAlias = Op | CreateNode | SetAcl
 
 
-class Session(NamedTuple):
+class StoredSession(NamedTuple):
     """A session that outlives the process; its ephemeral nodes are stored like others."""
 
     timeout_ms: int
@@ -161,7 +161,7 @@ class NodeTree:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         self._owned: dict[int, dict[str, None]] = {}  # the ephemeral nodes of each session
         self.zxid = zxid
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, StoredSession] = {}
 
     def node(self, path: str) -> Node:
         """Return the node. Errors: NoNode."""
@@ -211,7 +211,7 @@ class NodeTree:
 
     # Sessions that outlive the process
 
-    def open_session(self, session_id: int, session: Session) -> Applied:
+    def open_session(self, session_id: int, session: StoredSession) -> Applied:
         """Open a session, or change its timeout; only opening is a transaction."""
         applied = Applied()
         if session_id not in self.sessions:

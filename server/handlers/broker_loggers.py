@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
-from ..config.changes import Change, Operation, Refused, ResourceType
+from ..config.changes import AlterOperation, ChangeRefused, ConfigResourceType, KeyChange
 from ..config.definitions import ConfigSource, ConfigType
 from ..config.describe import ConfigEntry
 from ..integers import parse_integer
@@ -44,44 +44,46 @@ def own_node_id(name: str, node_id: int) -> None:
     number = parse_integer(name, 32)
     if number is None:
         message = f"Node id must be an integer, but it is: {name}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
     if number != node_id:
         message = f"Unexpected node id. Expected {node_id}, but received {number}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
 
 
-def check_loggers(loggers: BrokerLoggers, changes: Iterable[Change]) -> Steps[None]:
+def check_loggers(loggers: BrokerLoggers, changes: Iterable[KeyChange]) -> Steps[None]:
     """Whether all changes are possible, in steps. Errors: Refused."""
     known = loggers.levels()
     for name, operation, value in changes:
         yield
-        if operation in (Operation.SET, Operation.DELETE):
+        if operation in (AlterOperation.SET, AlterOperation.DELETE):
             if name not in known:
-                raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+                raise ChangeRefused(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
         else:
             word = (
-                f"{Operation(operation).name} operation"
-                if operation in (Operation.APPEND, Operation.SUBTRACT)
+                f"{AlterOperation(operation).name} operation"
+                if operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT)
                 else f"Unknown operation type {operation}"
             )
-            message = f"{word} is not allowed for the {ResourceType.BROKER_LOGGER.name} resource"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
-        if operation == Operation.DELETE and name == ROOT:
+            message = (
+                f"{word} is not allowed for the {ConfigResourceType.BROKER_LOGGER.name} resource"
+            )
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
+        if operation == AlterOperation.DELETE and name == ROOT:
             message = f"Removing the log level of the {ROOT} logger is not allowed"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
-        if operation == Operation.SET and value not in LEVELS:
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
+        if operation == AlterOperation.SET and value not in LEVELS:
             message = (
                 f"Cannot set the log level of {name} to {value} as it is not a supported log level. "
                 f"Valid log levels are {', '.join(LEVELS)}"
             )
-            raise Refused(ErrorCode.INVALID_CONFIG, message)
+            raise ChangeRefused(ErrorCode.INVALID_CONFIG, message)
 
 
-def change_loggers(loggers: BrokerLoggers, changes: Iterable[Change]) -> Steps[None]:
+def change_loggers(loggers: BrokerLoggers, changes: Iterable[KeyChange]) -> Steps[None]:
     """Make changes that `check_loggers` has accepted, in steps."""
     for name, operation, value in changes:
         yield
-        if operation == Operation.DELETE:
+        if operation == AlterOperation.DELETE:
             loggers.remove_level(name)
         else:
             assert value is not None

@@ -37,7 +37,7 @@ from kwire.messages.describe_client_quotas import (
 )
 
 from ..config.broker_config import Properties
-from ..config.changes import Refused
+from ..config.changes import ChangeRefused
 from ..coordination.quota_entities import (
     CLIENTS,
     IPS,
@@ -97,7 +97,7 @@ def describe_client_quotas(
     """Answer with the quotas of the entities that a filter matches."""
     try:
         wanted = _filter(request.components)
-    except Refused as refused:
+    except ChangeRefused as refused:
         return DescribeClientQuotasResponse(
             error_code=refused.error, error_message=refused.message, entries=None
         )
@@ -132,21 +132,21 @@ def _filter(components: Sequence[ComponentData]) -> dict[str, ComponentData]:
         kind = component.entity_type
         if component.match_type not in (EXACT, DEFAULT_ONLY, ANY):
             message = f"Unexpected match type: {component.match_type}"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
         if component.match_type == EXACT and component.match is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, "An exact match needs a name")
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, "An exact match needs a name")
         if kind in wanted:
             message = f"Duplicate {WORDS[kind]} filter component entity type"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
         if not kind:
             message = "Unexpected empty filter component entity type"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
         if kind not in WORDS:
             message = f"Custom entity type '{kind}' not supported"
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION, message)
+            raise ChangeRefused(ErrorCode.UNSUPPORTED_VERSION, message)
         wanted[kind] = component
     if IP in wanted and len(wanted) > 1:
-        raise Refused(ErrorCode.INVALID_REQUEST, MIXED)
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, MIXED)
     return wanted
 
 
@@ -185,7 +185,7 @@ def _entry(
 # AlterClientQuotas
 
 
-class Target(NamedTuple):
+class QuotaTarget(NamedTuple):
     """The config node of an entity, and the quotas that it may have."""
 
     entity_type: str
@@ -235,7 +235,7 @@ async def _alter(ctx: RequestContext, request: AlterClientQuotasRequest) -> dict
             parts[part.entity_type] = part.entity_name
         try:
             await _alter_entity(ctx, entry, parts, validate_only=request.validate_only)
-        except Refused as refused:
+        except ChangeRefused as refused:
             outcome = refused.error, refused.message
         else:
             outcome = ErrorCode.NONE, None
@@ -266,7 +266,7 @@ async def _alter_entity(
         await ctx.services.controller.alter_config(target.entity_type, target.name, change)
 
 
-def _target(parts: Mapping[str, str | None]) -> Target:
+def _target(parts: Mapping[str, str | None]) -> QuotaTarget:
     """Where the quotas of an entity are stored. Errors: Refused, with Apache Kafka's texts."""
     if not parts:
         raise _invalid("Invalid empty client quota entity")
@@ -278,7 +278,9 @@ def _target(parts: Mapping[str, str | None]) -> Target:
         if name in (".", ".."):
             raise _invalid(f"The {kind} {name} cannot be the name of a node")
     if IP not in parts:
-        return Target(*node_of(Entity(_part(parts, USER), _part(parts, CLIENT_ID))), CLIENT_QUOTAS)
+        return QuotaTarget(
+            *node_of(Entity(_part(parts, USER), _part(parts, CLIENT_ID))), CLIENT_QUOTAS
+        )
     if len(parts) > 1:
         raise _invalid(
             "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
@@ -287,7 +289,7 @@ def _target(parts: Mapping[str, str | None]) -> Target:
     address = DEFAULT if name is None else address_of(name)
     if address is None:
         raise _invalid(f"{name} is not a valid IP or resolvable host.")
-    return Target(IPS, DEFAULT.value if address is DEFAULT else str(address), IP_QUOTAS)
+    return QuotaTarget(IPS, DEFAULT.value if address is DEFAULT else str(address), IP_QUOTAS)
 
 
 def _part(parts: Mapping[str, str | None], kind: str) -> Part:
@@ -313,5 +315,5 @@ def _value(op: OpData, keys: Sequence[str]) -> str:
     return str(whole)
 
 
-def _invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, message)
+def _invalid(message: str) -> ChangeRefused:
+    return ChangeRefused(ErrorCode.INVALID_REQUEST, message)

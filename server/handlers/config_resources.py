@@ -17,7 +17,7 @@ from kwire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-from ..config.changes import ResourceType
+from ..config.changes import ConfigResourceType
 from ..coordination.paths import desanitize
 from ..metadata.image import CLIENT_METRICS, EMPTY, GROUPS, MetadataImage
 from ..turns import Steps
@@ -26,11 +26,11 @@ from .context import RequestContext
 from .registry import handles
 
 LISTED = (
-    ResourceType.CLIENT_METRICS,
-    ResourceType.BROKER_LOGGER,
-    ResourceType.BROKER,
-    ResourceType.TOPIC,
-    ResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.GROUP,
 )
 
 
@@ -45,7 +45,7 @@ def list_config_resources(
     """List resources with configs; errors: UNSUPPORTED_VERSION for a type that has none."""
     wanted: Iterable[int] = request.resource_types or LISTED
     if ctx.version == 0:
-        wanted = (ResourceType.CLIENT_METRICS,)
+        wanted = (ConfigResourceType.CLIENT_METRICS,)
     wanted = set(wanted)
     if not wanted.issubset(LISTED):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -60,16 +60,16 @@ def list_config_resources(
     return ListConfigResourcesResponse(config_resources=rows)
 
 
-def names_of(image: MetadataImage, kind: ResourceType) -> Iterable[str]:
+def names_of(image: MetadataImage, kind: ConfigResourceType) -> Iterable[str]:
     """The resources of one type."""
     match kind:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             return iter(image.topics)
-        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             return map(str, image.brokers)
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             return map(desanitize, image.configs.get(CLIENT_METRICS, EMPTY))
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             return map(desanitize, image.configs.get(GROUPS, EMPTY))
         case _:
             return ()

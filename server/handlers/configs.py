@@ -32,11 +32,11 @@ from kwire.messages.describe_configs import (
 
 from ..config.broker_config import Properties
 from ..config.changes import (
-    Change,
-    Operation,
-    Refused,
-    ResourceType,
-    Wanted,
+    AlterOperation,
+    ChangeRefused,
+    ChangesByOperation,
+    ConfigResourceType,
+    KeyChange,
     by_operation,
     changed,
     changed_without_lists,
@@ -69,13 +69,13 @@ from .repeats import without_many_repeats
 
 CONFIGURED_TYPES = frozenset(
     {
-        ResourceType.TOPIC,
-        ResourceType.BROKER,
-        ResourceType.BROKER_LOGGER,
-        ResourceType.CLIENT_METRICS,
+        ConfigResourceType.TOPIC,
+        ConfigResourceType.BROKER,
+        ConfigResourceType.BROKER_LOGGER,
+        ConfigResourceType.CLIENT_METRICS,
     }
 )
-CONFIGURED_TYPES_OF_4 = CONFIGURED_TYPES | {ResourceType.GROUP}
+CONFIGURED_TYPES_OF_4 = CONFIGURED_TYPES | {ConfigResourceType.GROUP}
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the"
     " message was sent to an incompatible broker. See the broker logs for more details."
@@ -142,7 +142,7 @@ def _known_topics(
     for resource in resources:
         yield
         name = resource.resource_name
-        if resource.resource_type == ResourceType.TOPIC and image.topic(name) is not None:
+        if resource.resource_type == ConfigResourceType.TOPIC and image.topic(name) is not None:
             names[name] = None
     return list(names)
 
@@ -156,7 +156,7 @@ def _describe(
         try:
             _check_allowed(ctx, AclOperation.DESCRIBE_CONFIGS, resource)
             entries = _entries(ctx, resource, overrides)
-        except Refused as refused:
+        except ChangeRefused as refused:
             results.append(_described(resource, refused.error, refused.message))
         else:
             rows = [_row(ctx, request, entry) for entry in entries]
@@ -170,14 +170,14 @@ def _check_allowed(
     resource: DescribeConfigsResource | AlteredResource,
 ) -> None:
     """Whether the client may do this to the configs of a resource. Errors: Refused."""
-    if resource.resource_type == ResourceType.TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         kind, name = acl.ResourceType.TOPIC, resource.resource_name
-    elif resource.resource_type == ResourceType.GROUP and _is_of_4(ctx):
+    elif resource.resource_type == ConfigResourceType.GROUP and _is_of_4(ctx):
         kind, name = acl.ResourceType.GROUP, resource.resource_name
     else:
         kind, name = acl.ResourceType.CLUSTER, acl.CLUSTER_NAME
     if not ctx.allows(operation, kind, name):
-        raise Refused(DENIED[kind], DENIAL_TEXTS[kind])
+        raise ChangeRefused(DENIED[kind], DENIAL_TEXTS[kind])
 
 
 def _entries(
@@ -188,34 +188,34 @@ def _entries(
     # An empty list selects all keys, as null does: clients of old versions send it.
     wanted = frozenset(keys) if keys else None
     match resource.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             problem = invalid_topic_name(name)
             if problem is not None:
-                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+                raise ChangeRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             if name not in overrides:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+                raise ChangeRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
             return describe_topic(config, overrides[name], wanted)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             if not name:
                 return describe_broker_default(config, wanted)
             own_broker_id(name, node_id, "Broker id", f"{node_id} or empty string, but")
             return describe_broker(config, wanted)
-        case ResourceType.BROKER_LOGGER:
+        case ConfigResourceType.BROKER_LOGGER:
             if not name:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+                raise ChangeRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             own_broker_id(name, node_id, "Broker id", f"{node_id} but")
             return describe_loggers(ctx.services.loggers, wanted)
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             if not name:
-                raise Refused(ErrorCode.INVALID_REQUEST, NO_GROUP_NAME)
+                raise ChangeRefused(ErrorCode.INVALID_REQUEST, NO_GROUP_NAME)
             stored = ctx.services.metadata().config(GROUPS, entity_node(name))
             return describe_group(config, stored, wanted)
         case _ if not _is_of_4(ctx):
             message = "Config type client-metrics is only supported on KRaft clusters"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
         case _:
             if not name:
-                raise Refused(ErrorCode.INVALID_REQUEST, NO_NAME)
+                raise ChangeRefused(ErrorCode.INVALID_REQUEST, NO_NAME)
             stored = ctx.services.metadata().config(CLIENT_METRICS, entity_node(name))
             return subscriptions.describe(stored, wanted)
 
@@ -286,7 +286,7 @@ def alter_configs(
         changes.append(
             (
                 yield from each_in_steps(
-                    lambda config: Change(config.name, Operation.SET, config.value),
+                    lambda config: KeyChange(config.name, AlterOperation.SET, config.value),
                     resource.configs,
                 )
             )
@@ -317,7 +317,7 @@ def incremental_alter_configs(
         changes.append(
             (
                 yield from each_in_steps(
-                    lambda config: Change(config.name, config.config_operation, config.value),
+                    lambda config: KeyChange(config.name, config.config_operation, config.value),
                     resource.configs,
                 )
             )
@@ -357,7 +357,7 @@ def _response(
 async def _alter(
     ctx: RequestContext,
     resources: Sequence[AlteredResource],
-    changes: Sequence[list[Change]],
+    changes: Sequence[list[KeyChange]],
     keep_others: bool,
     validate_only: bool,
 ) -> list[Outcome]:
@@ -373,13 +373,13 @@ async def _alter(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 message = "Each resource must appear at most once."
-                raise Refused(ErrorCode.INVALID_REQUEST, message)
+                raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
             _check_type(ctx, resource)
             _check_allowed(ctx, AclOperation.ALTER_CONFIGS, resource)
             for _ in check_changes(wanted):
                 await turns.pause(ctx.connection)
             await _alter_resource(ctx, resource, wanted, keep_others, validate_only)
-        except Refused as refused:
+        except ChangeRefused as refused:
             outcomes.append((refused.error, refused.message))
         else:
             outcomes.append(NOTHING_WRONG)
@@ -393,18 +393,18 @@ def _check_type(ctx: RequestContext, resource: AlteredResource) -> None:
     """
     number = resource.resource_type
     if number not in (CONFIGURED_TYPES_OF_4 if _is_of_4(ctx) else CONFIGURED_TYPES):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {number}")
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {number}")
 
 
 async def _alter_resource(
     ctx: RequestContext,
     resource: AlteredResource,
-    wanted: list[Change],
+    wanted: list[KeyChange],
     keep_others: bool,
     validate_only: bool,
 ) -> None:
     config, name = ctx.services.config, resource.resource_name
-    if resource.resource_type == ResourceType.BROKER_LOGGER and keep_others:
+    if resource.resource_type == ConfigResourceType.BROKER_LOGGER and keep_others:
         own_node_id(name, ctx.services.node_id)
         loggers = ctx.services.loggers
         await ctx.services.turns.run(check_loggers(loggers, wanted), ctx.connection)
@@ -415,7 +415,7 @@ async def _alter_resource(
     per_broker = bool(name)
     turns = ctx.services.turns
     whole: dict[str, str] = {}
-    single = Wanted({}, set(), [])
+    single = ChangesByOperation({}, set(), [])
     if keep_others:
         single = await turns.run(by_operation(wanted), ctx.connection)
     else:
@@ -426,7 +426,7 @@ async def _alter_resource(
             after = changed(stored, single, find_topic_key) if keep_others else dict(whole)
             if ctx.services.metadata().topic(name) is None:
                 message = f"The topic '{name}' does not exist."
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+                raise ChangeRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             check_topic(config, name, after)
             return after
         if entity[0] == CLIENT_METRICS:
@@ -465,34 +465,34 @@ def _entity(
     """Where the resource's configs are stored. Errors: Refused."""
     node_id, name = ctx.services.node_id, resource.resource_name
     match resource.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             if not name:
                 message = "Default topic resources are not allowed."
-                raise Refused(ErrorCode.INVALID_REQUEST, message)
+                raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
             if is_incremental and NO_NODE_NAME.search(name):
-                raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid path /config/topics/{name}")
+                raise ChangeRefused(ErrorCode.INVALID_CONFIG, f"Invalid path /config/topics/{name}")
             if not is_incremental and ctx.services.metadata().topic(name) is None:
                 message = f"The topic '{name}' does not exist."
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+                raise ChangeRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             return TOPICS, name
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             if name:
                 own_broker_id(name, node_id, "Node id", f"{node_id}, but")
             return BROKERS, name or DEFAULT_ENTITY
-        case ResourceType.GROUP if _is_of_4(ctx):
+        case ConfigResourceType.GROUP if _is_of_4(ctx):
             if not name:
                 message = "Default group resources are not allowed."
-                raise Refused(ErrorCode.INVALID_REQUEST, message)
+                raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
             return GROUPS, entity_node(name)
-        case ResourceType.CLIENT_METRICS if _is_of_4(ctx):
+        case ConfigResourceType.CLIENT_METRICS if _is_of_4(ctx):
             subscriptions.check(name, {})
             return CLIENT_METRICS, entity_node(name)
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             message = (
                 "AlterConfigs is only supported for topics and brokers,"
                 " but resource type is CLIENT_METRICS"
             )
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
         case number:
             message = f"Unknown resource type {number}"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)

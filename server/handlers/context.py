@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..controller.auto_topics import AutoTopics
     from ..controller.controller import Controller
     from ..coordination.acls import AclStore
-    from ..coordination.cluster import Cluster
+    from ..coordination.cluster import ClusterStore
     from ..coordination.tokens import TokenStore
     from ..coordinator.group_coordinator import GroupCoordinator
     from ..coordinator.share_coordinator import ShareCoordinator
@@ -155,7 +155,7 @@ class Services:
     publisher: MetadataPublisher
     #: The brokers that have left a moment ago.
     departed: DepartedBrokers
-    cluster: Cluster
+    cluster: ClusterStore
     log_manager: LogManager
     log_dir_moves: LogDirMoves
     replica_manager: ReplicaManager

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .context import RequestContext
 
 
-class Address(NamedTuple):
+class ClientAddress(NamedTuple):
     """The host and port that the client should connect to."""
 
     host: str
@@ -33,7 +33,7 @@ class Leader(NamedTuple):
 
     id: int
     epoch: int
-    address: Address | None
+    address: ClientAddress | None
     rack: str | None
 
 
@@ -54,7 +54,7 @@ def add_endpoint(endpoints: list[E], leader: Leader, endpoint: Callable[..., E])
         endpoints.append(endpoint(node_id=leader.id, host=host, port=port, rack=leader.rack))
 
 
-def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> Address | None:
+def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> ClientAddress | None:
     """Return the address of a live broker for this connection's client, on the client's listener.
 
     Shape: a single broker without advertised.listeners gives the address at which the client
@@ -70,12 +70,12 @@ def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> Ad
         and not services.advertises
         and connection.security_protocol not in ENCRYPTED
     ):
-        return Address(connection.local_host, connection.local_port)
+        return ClientAddress(connection.local_host, connection.local_port)
     broker = image.brokers.get(broker_id)
     return None if broker is None else registered_address(ctx, broker)
 
 
-def registered_address(ctx: RequestContext, broker: BrokerRegistration) -> Address | None:
+def registered_address(ctx: RequestContext, broker: BrokerRegistration) -> ClientAddress | None:
     """Return the address on the client's listener with which a broker is, or was, registered."""
     endpoint = broker.endpoint(ctx.connection.listener)
-    return None if endpoint is None else Address(endpoint.host, endpoint.port)
+    return None if endpoint is None else ClientAddress(endpoint.host, endpoint.port)

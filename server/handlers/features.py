@@ -27,7 +27,7 @@ from ..controller.features import (
     refused_without_features,
     updated,
 )
-from ..controller.refusal import Refusal
+from ..controller.refusal import ControllerRefusal
 from ..turns import Steps
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
@@ -49,16 +49,16 @@ def update_features(
             kind = UpgradeType.SAFE_DOWNGRADE  # what 3.9 makes of version 0
         updates[row.feature] = FeatureUpdate(row.feature, row.max_version_level, kind)
 
-    def change(stored: Mapping[str, int]) -> Mapping[str, int] | Refusal:
+    def change(stored: Mapping[str, int]) -> Mapping[str, int] | ControllerRefusal:
         if not supported:
             return stored
         levels = finalized(supported, stored)
         after = updated(supported, levels, updates.values(), node_id)
-        if isinstance(after, Refusal):
+        if isinstance(after, ControllerRefusal):
             return after
         return stored if request.validate_only or after == levels else {**stored, **after}
 
-    def answer(refusal: Refusal | None) -> Steps[UpdateFeaturesResponse]:
+    def answer(refusal: ControllerRefusal | None) -> Steps[UpdateFeaturesResponse]:
         response = UpdateFeaturesResponse(error_code=0, error_message=None)
         if refusal is not None:
             response.error_code, response.error_message = refusal

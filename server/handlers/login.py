@@ -21,7 +21,7 @@ from kwire.connection import BARE_TOKEN, Part, RequestReceived
 
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Dispatcher, Later
-from ..security.sasl.authenticator import Authenticator, IllegalState, LoggedIn, State, Step
+from ..security.sasl.authenticator import Authenticator, IllegalState, LoggedIn, LoginState, Step
 from ..security.sasl.mechanisms import READ_FILES, build_mechanisms, changed_mechanisms
 from .dispatch import api_name
 from .sasl import evaluate, go_on, settled
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..net.session import Session
     from ..security.sasl.mechanism import Mechanism
-    from ..security.sasl.sources import Settings, Sources
+    from ..security.sasl.sources import LoginServices, MechanismSettings
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +41,13 @@ HANDSHAKE = int(ApiKey.SASL_HANDSHAKE)
 AUTHENTICATE = int(ApiKey.SASL_AUTHENTICATE)
 
 #: The requests allowed in each state of a login.
-EXPECTED: Mapping[State, tuple[int, ...]] = {
-    State.REQUESTS: (API_VERSIONS, HANDSHAKE),
-    State.HANDSHAKE: (HANDSHAKE,),
-    State.AUTHENTICATE: (AUTHENTICATE,),
-    State.TOKEN: (BARE_TOKEN,),
-    State.OTHER_MECHANISM: (),
-    State.FAILED: (),
+EXPECTED: Mapping[LoginState, tuple[int, ...]] = {
+    LoginState.REQUESTS: (API_VERSIONS, HANDSHAKE),
+    LoginState.HANDSHAKE: (HANDSHAKE,),
+    LoginState.AUTHENTICATE: (AUTHENTICATE,),
+    LoginState.TOKEN: (BARE_TOKEN,),
+    LoginState.OTHER_MECHANISM: (),
+    LoginState.FAILED: (),
 }
 
 #: Apache Kafka has no such limit except `connections.max.idle.ms`.
@@ -77,7 +77,11 @@ class SaslLogins:
     """
 
     def __init__(
-        self, settings: Settings, sources: Sources, dispatcher: Dispatcher, clock: Clock
+        self,
+        settings: MechanismSettings,
+        sources: LoginServices,
+        dispatcher: Dispatcher,
+        clock: Clock,
     ) -> None:
         self.mechanisms: Mapping[str, Mechanism] = build_mechanisms(settings, sources)
         #: By mechanism; "" for logins that have not reached an enabled one.
@@ -267,10 +271,10 @@ class LoginDispatcher:
             return self._failed(login, reply)
         if login.logged_in is not None:
             self._succeeded(login.logged_in)
-        elif login.state is State.REQUESTS:
+        elif login.state is LoginState.REQUESTS:
             if answers_without_error(reply):
                 login.versions_told()
-        elif login.state is State.TOKEN:
+        elif login.state is LoginState.TOKEN:
             self._session.expect_tokens(True)
         return reply
 
@@ -291,7 +295,7 @@ class LoginDispatcher:
         wanted, reply = login.state.value, None
         name = "a token" if key == BARE_TOKEN else api_name(key)
         try:
-            if login.state is State.OTHER_MECHANISM:
+            if login.state is LoginState.OTHER_MECHANISM:
                 login.evaluate(b"", 0)
             if key == HANDSHAKE:
                 self._session.info.login = None  # its handler then answers ILLEGAL_SASL_STATE

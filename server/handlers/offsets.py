@@ -332,7 +332,7 @@ class AskedTopic(NamedTuple):
     topic_id: bytes
 
 
-class GroupOffsets(NamedTuple):
+class GroupOffsetRows(NamedTuple):
     """The result for one group: an error, or rows by topic."""
 
     error: ErrorCode
@@ -390,7 +390,7 @@ def _fetch(
     require_stable: bool,
     member_id: str | None = None,
     member_epoch: int = -1,
-) -> Generator[None, None, GroupOffsets]:
+) -> Generator[None, None, GroupOffsetRows]:
     """Read the offsets of a group, of all partitions that the client may know of if `topics` is None.
 
     Errors: GROUP_AUTHORIZATION_FAILED; TOPIC_AUTHORIZATION_FAILED and UNKNOWN_TOPIC_ID in the rows of single topics.
@@ -398,13 +398,13 @@ def _fetch(
     coordinator = ctx.services.group_coordinator
     yield
     if not ctx.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
-        return GroupOffsets(ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+        return GroupOffsetRows(ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
     if topics is None:
         topics = yield from _all_partitions(ctx, group_id)
     found: list[tuple[AskedTopic, list[FetchedOffset]]] = []
     error, _ = coordinator.fetch_offsets(group_id, (), require_stable, member_id, member_epoch)
     if error is not ErrorCode.NONE:
-        return GroupOffsets(error, [])
+        return GroupOffsetRows(error, [])
     for topic, numbers in topics:
         yield
         rows: list[FetchedOffset] = []
@@ -420,12 +420,12 @@ def _fetch(
             some = numbers[first : first + ROWS_IN_STEP]
             error, part = coordinator.fetch_offsets(group_id, [(name, some)], require_stable)
             if error is not ErrorCode.NONE:
-                return GroupOffsets(error, [])
+                return GroupOffsetRows(error, [])
             rows += [
                 row if is_of(row, topic_id) else no_offset(row.partition, row.error)
                 for row in part[0][1]
             ]
-    return GroupOffsets(error, found)
+    return GroupOffsetRows(error, found)
 
 
 def may_describe(ctx: RequestContext, topic: str) -> bool:

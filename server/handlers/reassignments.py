@@ -36,14 +36,14 @@ from kwire.messages.list_partition_reassignments import (
 
 from ..controller.controller import Listed
 from ..controller.leadership import PREFERRED, UNCLEAN
-from ..controller.refusal import Refusal
+from ..controller.refusal import ControllerRefusal
 from ..metadata.topic_partition import TopicPartition
 from ..turns import ROWS_IN_STEP, each_in_steps
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
 from .registry import handles
 
-Results = Mapping[TopicPartition, Refusal | None]
+Results = Mapping[TopicPartition, ControllerRefusal | None]
 
 
 @handles(
@@ -69,10 +69,10 @@ def alter_partition_reassignments(
 
 
 def _altered(
-    request: AlterPartitionReassignmentsRequest, results: Results | Refusal
+    request: AlterPartitionReassignmentsRequest, results: Results | ControllerRefusal
 ) -> Generator[None, None, AlterPartitionReassignmentsResponse]:
     allowed = request.allow_replication_factor_change
-    if isinstance(results, Refusal):
+    if isinstance(results, ControllerRefusal):
         return AlterPartitionReassignmentsResponse(
             error_code=results.error,
             error_message=results.message,
@@ -114,9 +114,9 @@ def list_partition_reassignments(
 
 
 def _listed(
-    found: Listed | Refusal,
+    found: Listed | ControllerRefusal,
 ) -> Generator[None, None, ListPartitionReassignmentsResponse]:
-    if isinstance(found, Refusal):
+    if isinstance(found, ControllerRefusal):
         return ListPartitionReassignmentsResponse(
             error_code=found.error, error_message=found.message, topics=[]
         )

@@ -145,7 +145,7 @@ class Level(NamedTuple):
     copies: tuple[tuple[str, str], ...]
 
 
-class Source(NamedTuple):
+class RowSource(NamedTuple):
     """Where the request has rows; and how the rows within them are made, if these have the error."""
 
     path: tuple[Level, ...]
@@ -165,7 +165,7 @@ class Plan(NamedTuple):
     of_error: dict[str, Any]
     copied: tuple[str, ...]
     arrays: tuple[Plan, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[RowSource, ...]
     special: Special
 
 
@@ -221,7 +221,7 @@ def _rows(
                 inner = next(
                     _rows(row, element, version, special._replace(arrays=()), only_rows), None
                 )
-            sources.append(Source(path, inner))
+            sources.append(RowSource(path, inner))
         if not sources:
             continue
         if only_rows and any(source.inner for source in sources):

@@ -21,7 +21,7 @@ from kwire.messages.get_telemetry_subscriptions import (
 from kwire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 from ..telemetry.clients import COMPRESSION_TYPES
-from ..telemetry.subscriptions import Client
+from ..telemetry.subscriptions import ClientAttributes
 from .context import RequestContext
 from .registry import handles
 
@@ -82,10 +82,10 @@ def push_telemetry(
     return PushTelemetryResponse(error_code=error)
 
 
-def client_of(ctx: RequestContext) -> Client:
+def client_of(ctx: RequestContext) -> ClientAttributes:
     """The client of a request, as subscriptions see it."""
     connection = ctx.connection
-    return Client(
+    return ClientAttributes(
         client_instance_id="",
         client_id=ctx.client_id or "",
         client_software_name=connection.client_software_name,

@@ -36,7 +36,7 @@ from kwire.types import ZERO_UUID
 
 from ..config.describe import describe_topic
 from ..controller.controller import NOT_CONTROLLER
-from ..controller.refusal import Refusal
+from ..controller.refusal import ControllerRefusal
 from ..controller.topic_plan import (
     MAX_PARTITIONS_PER_REQUEST,
     TOO_MANY_PARTITIONS,
@@ -54,10 +54,12 @@ from .context import Later, RequestContext
 from .gate import may_mutate
 from .registry import handles
 
-QUOTA_EXCEEDED = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
-NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-NOT_AUTHORIZED_TO_CREATE = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-NOT_AUTHORIZED_TO_ALTER = Refusal(
+QUOTA_EXCEEDED = ControllerRefusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
+NAMED_TWICE = ControllerRefusal(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+NOT_AUTHORIZED_TO_CREATE = ControllerRefusal(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
+)
+NOT_AUTHORIZED_TO_ALTER = ControllerRefusal(
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed."
 )
 
@@ -77,7 +79,7 @@ def create_topics(
         return (yield from _all_refused(request, TOO_MANY_PARTITIONS))
     image = services.metadata()
     times = Counter(topic.name for topic in request.topics)
-    rows: dict[str, NewTopic | Refusal] = {}
+    rows: dict[str, NewTopic | ControllerRefusal] = {}
     wanted: list[NewTopic] = []
     taken = TakenNames(image.topics)
     creates_any = ctx.allows(
@@ -110,10 +112,10 @@ def create_topics(
         return (yield from _all_created(ctx, request, rows, created=False))
 
     def finish(
-        made: Sequence[TopicImage | Refusal],
+        made: Sequence[TopicImage | ControllerRefusal],
     ) -> Generator[None, None, CreateTopicsResponse]:
         for topic, result in zip(wanted, made, strict=True):
-            if isinstance(result, Refusal):
+            if isinstance(result, ControllerRefusal):
                 rows[topic.name] = result
         return (yield from _all_created(ctx, request, rows, created=True))
 
@@ -123,7 +125,7 @@ def create_topics(
 def _all_created(
     ctx: RequestContext,
     request: CreateTopicsRequest,
-    rows: dict[str, NewTopic | Refusal],
+    rows: dict[str, NewTopic | ControllerRefusal],
     *,
     created: bool,
 ) -> Generator[None, None, CreateTopicsResponse]:
@@ -134,26 +136,28 @@ def _all_created(
     return CreateTopicsResponse(topics=topics)
 
 
-def _all_refused(request: CreateTopicsRequest, refusal: Refusal) -> Steps[CreateTopicsResponse]:
+def _all_refused(
+    request: CreateTopicsRequest, refusal: ControllerRefusal
+) -> Steps[CreateTopicsResponse]:
     topics = yield from each_in_steps(
         lambda topic: _refused_topic(topic.name, refusal), request.topics
     )
     return CreateTopicsResponse(topics=topics)
 
 
-def _refused_topic(name: str, refusal: Refusal) -> CreatableTopicResult:
+def _refused_topic(name: str, refusal: ControllerRefusal) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=name, error_code=refusal.error, error_message=refusal.message, configs=[]
     )
 
 
 def _created(
-    ctx: RequestContext, name: str, row: NewTopic | Refusal, *, created: bool
+    ctx: RequestContext, name: str, row: NewTopic | ControllerRefusal, *, created: bool
 ) -> CreatableTopicResult:
     described = ctx.allows(
         AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, log_denied=False
     )
-    if isinstance(row, Refusal):
+    if isinstance(row, ControllerRefusal):
         refused = _refused_topic(name, row)
         if not described and row in (NOT_AUTHORIZED_TO_CREATE, NAMED_TWICE):
             refused.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -222,7 +226,7 @@ def delete_topics(
     if not names:
         return DeleteTopicsResponse(responses=rows)
 
-    def finish(results: Sequence[Refusal | None]) -> Steps[DeleteTopicsResponse]:
+    def finish(results: Sequence[ControllerRefusal | None]) -> Steps[DeleteTopicsResponse]:
         failed = {
             name: result.error
             for name, result in zip(names, results, strict=True)
@@ -314,37 +318,39 @@ def create_partitions(
     services = ctx.services
     image = services.metadata()
     times = Counter(topic.name for topic in request.topics)
-    rows: dict[str, dict[int, tuple[int, ...]] | Refusal] = {}
+    rows: dict[str, dict[int, tuple[int, ...]] | ControllerRefusal] = {}
     room = MAX_PARTITIONS_PER_REQUEST
     for topic in request.topics:
         yield
         if times[topic.name] > 1:
-            rows[topic.name] = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            rows[topic.name] = ControllerRefusal(
+                ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
+            )
         elif not services.controller.is_active:
             rows[topic.name] = NOT_CONTROLLER
         elif not ctx.allows(AclOperation.ALTER, ResourceType.TOPIC, topic.name):
             rows[topic.name] = NOT_AUTHORIZED_TO_ALTER
         else:
             row = rows[topic.name] = plan_partitions(topic, image, room)
-            if not isinstance(row, Refusal):
+            if not isinstance(row, ControllerRefusal):
                 if not request.validate_only and not may_mutate(ctx, len(row), strict_since=3):
                     rows[topic.name] = QUOTA_EXCEEDED
                     continue
                 room -= len(row)
-    if request.validate_only or all(isinstance(row, Refusal) for row in rows.values()):
+    if request.validate_only or all(isinstance(row, ControllerRefusal) for row in rows.values()):
         return (yield from _grown(rows))
     return ctx.later(_grow(ctx, rows), _grown)
 
 
-Growth = dict[str, dict[int, tuple[int, ...]] | Refusal]
+Growth = dict[str, dict[int, tuple[int, ...]] | ControllerRefusal]
 
 
 async def _grow(ctx: RequestContext, rows: Growth) -> Growth:
     for name, row in rows.items():
         await ctx.services.turns.pause(ctx.connection)
-        if not isinstance(row, Refusal):
+        if not isinstance(row, ControllerRefusal):
             result = await ctx.services.controller.create_partitions(name, row)
-            if isinstance(result, Refusal):
+            if isinstance(result, ControllerRefusal):
                 rows[name] = result
     return rows
 
@@ -356,8 +362,8 @@ def _grown(rows: Growth) -> Steps[CreatePartitionsResponse]:
         results.append(
             CreatePartitionsTopicResult(
                 name=name,
-                error_code=row.error if isinstance(row, Refusal) else 0,
-                error_message=row.message if isinstance(row, Refusal) else None,
+                error_code=row.error if isinstance(row, ControllerRefusal) else 0,
+                error_message=row.message if isinstance(row, ControllerRefusal) else None,
             )
         )
     return CreatePartitionsResponse(results=results)

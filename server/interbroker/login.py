@@ -34,7 +34,7 @@ NewClient = Callable[[str], Awaitable["SaslClient"]]
 InThread = Callable[..., Awaitable[Any]]
 
 
-class Own(NamedTuple):
+class LoginSettings(NamedTuple):
     """The settings of this broker's logins at others. Shape: `user` is None if the mechanism determines it."""
 
     mechanism: str
@@ -45,7 +45,7 @@ class Own(NamedTuple):
 class BrokerLogin:
     """Logins at other brokers; one object for all channels. Shape: `read` is called again when settings change."""
 
-    def __init__(self, read: Callable[[], Own], clock: Clock) -> None:
+    def __init__(self, read: Callable[[], LoginSettings], clock: Clock) -> None:
         """Errors: those of `read`."""
         self._read = read
         self._own = read()
@@ -104,7 +104,7 @@ def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerL
     return BrokerLogin(lambda: own_of(config, clock, in_thread), clock)
 
 
-def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> Own:
+def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> LoginSettings:
     """The current settings for a listener that requires logins. Errors: ConfigError."""
     mechanism = config.get_str(MECHANISM)
     listener = config.listener(config.inter_broker_listener.listener)
@@ -118,9 +118,9 @@ def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> Own:
     settings = listener.mechanism(mechanism)
     module = login_module(settings)
     if mechanism == "GSSAPI":
-        return Own(mechanism, None, kerberos_clients(settings, module, in_thread))
+        return LoginSettings(mechanism, None, kerberos_clients(settings, module, in_thread))
     if mechanism == "OAUTHBEARER":
-        return Own(mechanism, None, token_clients(settings, module, clock, in_thread))
+        return LoginSettings(mechanism, None, token_clients(settings, module, clock, in_thread))
     wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     try:
         if module.class_name != wanted:
@@ -135,7 +135,7 @@ def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> Own:
             return PlainClient(user, password)
         return ScramClient(mechanism, user, password, by_token=by_token)
 
-    return Own(mechanism, user, new_client)
+    return LoginSettings(mechanism, user, new_client)
 
 
 def token_clients(

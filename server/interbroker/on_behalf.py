@@ -48,7 +48,7 @@ Need = tuple[AclOperation, ResourceType, Callable[[Any], Iterable[str]]]
 PATIENCE_S = 4.0
 
 
-class NotAllowed(Exception):
+class NotPermitted(Exception):
     """The principal may not make this request; the message names the missing permission."""
 
 
@@ -98,13 +98,13 @@ def allow(may: May, request: Any) -> None:
     """Errors: NotAllowed, unless the principal may make the request for every resource in it."""
     needs = NEEDS.get(type(request))
     if needs is None:
-        raise NotAllowed(f"{type(request).__name__} is not asked of other brokers")
+        raise NotPermitted(f"{type(request).__name__} is not asked of other brokers")
     for operation, kind, names in needs:
         if operation is AclOperation.CREATE and may(operation, ResourceType.CLUSTER, CLUSTER_NAME):
             continue
         for name in names(request):
             if not may(operation, kind, name):
-                raise NotAllowed(
+                raise NotPermitted(
                     f"{operation.name} on the {kind.name.lower()} {name} is not allowed"
                 )
 

@@ -17,7 +17,7 @@ from .names import Kind
 if TYPE_CHECKING:
     from ..replication.partition import Partition
     from ..telemetry.series import ClientSeries
-    from .table import Row
+    from .table import SeriesRow
     from .view import View
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,7 +33,7 @@ QUANTILES = (
 )
 
 
-def text_of(rows: Iterable[Row], view: View) -> Iterator[str]:
+def text_of(rows: Iterable[SeriesRow], view: View) -> Iterator[str]:
     """The text of all rows, in pieces of a few lines; a piece may be empty."""
     labels: list[tuple[Partition, str]] = []
     for number, partition in enumerate(view.partitions):
@@ -52,7 +52,7 @@ def text_of(rows: Iterable[Row], view: View) -> Iterator[str]:
             yield from _of_samples(row, view)
 
 
-def _of_partitions(row: Row, labels: list[tuple[Partition, str]]) -> Iterator[str]:
+def _of_partitions(row: SeriesRow, labels: list[tuple[Partition, str]]) -> Iterator[str]:
     each, led = row.each, row.led
     assert each is not None
     for series in row.series:
@@ -66,7 +66,7 @@ def _of_partitions(row: Row, labels: list[tuple[Partition, str]]) -> Iterator[st
             )
 
 
-def _of_samples(row: Row, view: View) -> Iterator[str]:
+def _of_samples(row: SeriesRow, view: View) -> Iterator[str]:
     assert row.read is not None
     samples: list[Any] = []
     for sample in row.read(view):
@@ -82,7 +82,7 @@ def _of_samples(row: Row, view: View) -> Iterator[str]:
             )
 
 
-def _of_histograms(row: Row, view: View) -> Iterator[str]:
+def _of_histograms(row: SeriesRow, view: View) -> Iterator[str]:
     """Quantiles and the count, in the form of the JMX exporter's rules for Apache Kafka's histograms. Unit:
     milliseconds.
     """
@@ -152,7 +152,7 @@ def escaped(value: str) -> str:
     return value
 
 
-def names_of(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+def names_of(rows: Iterable[SeriesRow]) -> dict[str, tuple[str, ...]]:
     """Every name that is served, with its labels."""
     found: dict[str, tuple[str, ...]] = {}
     for row in rows:

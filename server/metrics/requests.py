@@ -118,7 +118,7 @@ class TopicMetrics:
         self.bytes_out += other.bytes_out
 
 
-class Ready(NamedTuple):
+class TimedResponse(NamedTuple):
     """A timed response that has not been sent yet. Shape: it represents `weight` responses."""
 
     connection: object
@@ -130,7 +130,7 @@ class Ready(NamedTuple):
 
 #: The last timed response, until its connection sends it. All connections of all brokers in the process check this
 #: before they send; a global is the cheapest check.
-READY: list[Ready] = []
+READY: list[TimedResponse] = []
 
 
 class RequestMetrics:
@@ -257,7 +257,7 @@ class RequestMetrics:
         api.local.add(local_us + encode_us, weight)
         api.remote.add(remote_us, weight)
         api.total.add(queue_us + local_us + remote_us + encode_us, weight)
-        READY[:] = [Ready(ctx.connection, api, weight, self.now_us, self.now_us())]
+        READY[:] = [TimedResponse(ctx.connection, api, weight, self.now_us, self.now_us())]
 
     def _not_produced(self, topic: Any, code: int) -> None:
         count(self.produce.errors, code)

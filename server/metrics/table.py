@@ -45,7 +45,7 @@ LOOP = "0"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SeriesRow:
     """One MBean, or another source of series.
 
     Shape: `read` returns samples (for histograms, distributions). `each` reads one partition instead; with `led`, only
@@ -73,14 +73,14 @@ def bean(
     *,
     each: Callable[[Partition], float] | None = None,
     also: tuple[Name, ...] = (),
-) -> Row:
+) -> SeriesRow:
     """A row for an MBean of Apache Kafka. Shape: `also` are names that do not follow from a rule."""
     shown = f"{domain}:type={type_}" + ("" if kind is Kind.FLAT else f",name={name}")
     shown += "".join(f",{label}=*" for label in labels) + (
         f" [{name}]" if kind is Kind.FLAT else ""
     )
     series = (*series_of(kind, domain, type_, name, labels), *also)
-    return Row(shown, labels, doc, series, kind, _samples(read), each)
+    return SeriesRow(shown, labels, doc, series, kind, _samples(read), each)
 
 
 def own(
@@ -91,10 +91,10 @@ def own(
     *,
     counts: bool = False,
     each: Callable[[Partition], float] | None = None,
-) -> Row:
+) -> SeriesRow:
     """A row for a series that is not an MBean. Shape: `each` reads partitions that this broker leads."""
     series = (Name(name, labels, counts),)
-    return Row("", labels, doc, series, Kind.GAUGE, _samples(read), each, each is not None)
+    return SeriesRow("", labels, doc, series, Kind.GAUGE, _samples(read), each, each is not None)
 
 
 def _samples(
@@ -480,7 +480,7 @@ CONFLUENT_IDLE = Name(
 )
 
 # fmt: off
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[SeriesRow, ...] = (
     # The broker
     bean(G, SERVER, "KafkaServer", "BrokerState", "0 not running, 1 starting, 2 recovery, 3 running, 7 shutting down.", lambda v: v.state),
     bean(G, SERVER, "KafkaServer", "linux-disk-read-bytes", "Bytes that the process has read from disks (Linux).", disk("read_bytes")),

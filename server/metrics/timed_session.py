@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..net.session import Session
-from .requests import READY, Ready
+from .requests import READY, TimedResponse
 
 SEND = Session._send
 
@@ -34,7 +34,7 @@ class TimedSession(Session):
         SEND(self)
         ready.api.response_queue.add(max(0, began_us - ready.at_us), ready.weight)
         if self.transport.unsent_bytes:
-            self._sending: tuple[Ready, int] | None = ready, began_us
+            self._sending: tuple[TimedResponse, int] | None = ready, began_us
         else:
             ready.api.send.add(ready.now_us() - began_us, ready.weight)
 

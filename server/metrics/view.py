@@ -34,7 +34,7 @@ STEP = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class CounterSources:
     """The parts of a running broker whose counters are read.
 
     Shape: `state` is the broker's, as in Apache Kafka's BrokerState; `watchdog` is None if the process runs more than
@@ -81,7 +81,7 @@ class View:
     `partitions` and `group_partitions` are those with their own series; `left_out` is the number of others.
     """
 
-    sources: Sources
+    sources: CounterSources
     state: int
     image: MetadataImage
     now_ms: int

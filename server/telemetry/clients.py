@@ -15,7 +15,7 @@ from kwire.records.crc import crc32c
 from kwire.types import uuid_to_str
 
 from ..shares import NOBODY, Shares
-from .subscriptions import DEFAULT_INTERVAL_MS, EVERYTHING, Client, Subscription
+from .subscriptions import DEFAULT_INTERVAL_MS, EVERYTHING, ClientAttributes, Subscription
 
 #: zstd, lz4, gzip, snappy, in order of preference. Clients may also send uncompressed bytes.
 COMPRESSION_TYPES = (4, 3, 1, 2)
@@ -65,7 +65,7 @@ class ClientInstance:
     def __init__(
         self,
         id_: bytes,
-        client: Client,
+        client: ClientAttributes,
         connection_id: str,
         version: int,
         metrics: list[str],
@@ -143,7 +143,7 @@ class TelemetryClients:
     def get(
         self,
         id_: bytes,
-        client: Client,
+        client: ClientAttributes,
         connection_id: str,
         now_ms: int,
         account: Hashable = NOBODY,
@@ -163,7 +163,7 @@ class TelemetryClients:
     def push(
         self,
         id_: bytes,
-        client: Client,
+        client: ClientAttributes,
         connection_id: str,
         now_ms: int,
         *,
@@ -258,7 +258,12 @@ class TelemetryClients:
                 return id_
 
     def _instance(
-        self, id_: bytes, client: Client, connection_id: str, now_ms: int, account: Hashable
+        self,
+        id_: bytes,
+        client: ClientAttributes,
+        connection_id: str,
+        now_ms: int,
+        account: Hashable,
     ) -> ClientInstance:
         instance = self.instances.get(id_)
         if instance is not None:
@@ -272,7 +277,7 @@ class TelemetryClients:
             client = client._replace(client_instance_id=uuid_to_str(id_))
             instance = ClientInstance(
                 id_,
-                Client(*(value[:KEPT_CHARACTERS] for value in client)),
+                ClientAttributes(*(value[:KEPT_CHARACTERS] for value in client)),
                 connection_id,
                 self._version,
                 *self._subscribed(client),
@@ -283,7 +288,7 @@ class TelemetryClients:
         self._make_room(instance)
         return instance
 
-    def _subscribed(self, client: Client) -> tuple[list[str], int]:
+    def _subscribed(self, client: ClientAttributes) -> tuple[list[str], int]:
         metrics: set[str] = set()
         interval_ms = DEFAULT_INTERVAL_MS
         for subscription in self.subscriptions.values():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
-from ..config.changes import Refused
+from ..config.changes import ChangeRefused
 from ..config.definitions import ConfigError, ConfigKey, ConfigSource, ConfigType
 from ..config.describe import ConfigEntry, Synonym
 from ..coordinator.pattern import InvalidPattern, Pattern
@@ -39,7 +39,7 @@ KEYS: dict[str, ConfigKey] = {
 }
 
 
-class Client(NamedTuple):
+class ClientAttributes(NamedTuple):
     """The attributes of a client that a subscription can match. Shape: strings; their names are those in `match`."""
 
     client_instance_id: str
@@ -62,7 +62,7 @@ class Subscription:
             name: Pattern(text) for name, text in match_of(words(config.get("match", "")))
         }
 
-    def matches(self, client: Client) -> bool:
+    def matches(self, client: ClientAttributes) -> bool:
         """Whether the client should push metrics."""
         return all(pattern.matches(getattr(client, name)) for name, pattern in self.match.items())
 
@@ -74,38 +74,38 @@ def check(name: str, proposed: Mapping[str, str]) -> None:
     with look-around or back-references are also refused.
     """
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        raise ChangeRefused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for key in proposed:
         if key not in KEYS:
             message = f"Unknown client metrics configuration: {key}"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
     interval = proposed.get("interval.ms")
     if interval is not None:
         try:
             value = KEYS["interval.ms"].parse(interval)
         except ConfigError as error:
-            raise Refused(ErrorCode.INVALID_CONFIG, error.wire_message) from None
+            raise ChangeRefused(ErrorCode.INVALID_CONFIG, error.wire_message) from None
         if not isinstance(value, int) or not MIN_INTERVAL_MS <= value <= MAX_INTERVAL_MS:
             message = (
                 f"Invalid value {value} for interval.ms,"
                 " interval must be between 100 and 3600000 (1 hour)"
             )
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
     for name, text in match_of(words(proposed.get("match", ""))):
         try:
             Pattern(text)
         except InvalidPattern as error:
             message = f"Illegal client matching pattern: {name}={text}: {error}"
-            raise Refused(ErrorCode.INVALID_CONFIG, message) from None
+            raise ChangeRefused(ErrorCode.INVALID_CONFIG, message) from None
 
 
 def match_of(patterns: list[str]) -> Iterator[tuple[str, str]]:
     """The attributes and expressions of `match`. Errors: Refused."""
     for pattern in patterns:
         name, *rest = pattern.split("=")
-        if len(rest) != 1 or not rest[0] or name.strip() not in Client._fields:
+        if len(rest) != 1 or not rest[0] or name.strip() not in ClientAttributes._fields:
             message = f"Illegal client matching pattern: {pattern}"
-            raise Refused(ErrorCode.INVALID_CONFIG, message)
+            raise ChangeRefused(ErrorCode.INVALID_CONFIG, message)
         yield name.strip(), rest[0].strip()
 
 

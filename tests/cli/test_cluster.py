@@ -12,7 +12,7 @@ from server.cli.cluster_processes import ClusterPlan
 from server.cli.serve import static_properties
 from server.cli.zookeeper import settings_of
 from server.config import ConfigError
-from server.coordination.zookeeper_server.machine import Limits
+from server.coordination.zookeeper_server.machine import SessionTimeoutLimits
 from server.coordination.zookeeper_server.words import WORDS
 
 
@@ -101,7 +101,7 @@ def test_data_directory_of_a_single_broker_is_refused(
 
 def test_session_timeouts_come_from_the_tick() -> None:
     settings = settings_of("localhost:0", 500, "*")
-    assert settings.limits == Limits(1000, 10_000)
+    assert settings.limits == SessionTimeoutLimits(1000, 10_000)
     assert settings.words == frozenset(WORDS)
     assert settings_of(":2181", 500, "ruok, srvr").words == {"ruok", "srvr"}
 

@@ -20,8 +20,8 @@ from kwire.messages.stop_replica import (
 )
 from kwire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from server.controller.controller import Controller, ControllerSettings
-from server.controller.refusal import Refusal
-from server.coordination.cluster import Cluster, random_id
+from server.controller.refusal import ControllerRefusal
+from server.coordination.cluster import ClusterStore, random_id
 from server.coordination.paths import NewTopic, ReplicaAssignment
 from server.coordination.store import Store
 from server.metadata.endpoint import Endpoint
@@ -128,7 +128,7 @@ class Member:
         self.store = store
         self.id = broker_id
         self.network = network or Network()
-        self.cluster = Cluster(store, ManualClock())
+        self.cluster = ClusterStore(store, ManualClock())
         self.publisher = MetadataPublisher()
         self.replicas = Replicas()
         self.settings = ControllerSettings(auto_leader_rebalance=False)
@@ -205,5 +205,5 @@ def new_topic(name: str, *replicas: tuple[int, ...], **configs: str) -> NewTopic
 async def create(member: Member, name: str, *replicas: tuple[int, ...]) -> TopicImage:
     """Create a topic; must not be refused."""
     made = (await member.controller.create_topics([new_topic(name, *replicas)]))[0]
-    assert not isinstance(made, Refusal)
+    assert not isinstance(made, ControllerRefusal)
     return made

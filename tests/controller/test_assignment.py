@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.errors import ErrorCode
-from server.controller.assignment import Place, alternate_racks, assign_replicas
-from server.controller.refusal import Refusal
+from server.controller.assignment import UsableBroker, alternate_racks, assign_replicas
+from server.controller.refusal import ControllerRefusal
 
 RACKS = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
 
 
-def places(racks: dict[int, str]) -> list[Place]:
-    return [Place(broker_id, rack) for broker_id, rack in racks.items()]
+def places(racks: dict[int, str]) -> list[UsableBroker]:
+    return [UsableBroker(broker_id, rack) for broker_id, rack in racks.items()]
 
 
 def test_racks_alternate_in_the_broker_list() -> None:
@@ -28,7 +28,7 @@ def test_racks_alternate_in_the_broker_list() -> None:
 
 def test_assignment_without_racks_is_kafkas() -> None:
     """AdminUtilsTest.testReplicaAssignment."""
-    assigned = assign_replicas([Place(n) for n in range(5)], 10, 3, 0)
+    assigned = assign_replicas([UsableBroker(n) for n in range(5)], 10, 3, 0)
     assert assigned == {
         0: (0, 1, 2),
         1: (1, 2, 3),
@@ -58,17 +58,17 @@ def test_assignment_with_racks_is_kafkas() -> None:
 
 
 def test_added_partitions_go_on_where_the_others_ended() -> None:
-    every = [Place(n) for n in range(5)]
+    every = [UsableBroker(n) for n in range(5)]
     whole = assign_replicas(every, 12, 3, 2)
-    assert not isinstance(whole, Refusal)
+    assert not isinstance(whole, ControllerRefusal)
     added = assign_replicas(every, 4, 3, 2, 5)
-    assert not isinstance(added, Refusal)
+    assert not isinstance(added, ControllerRefusal)
     assert list(added) == [5, 6, 7, 8]
     assert [replicas[0] for replicas in added.values()] == [whole[n][0] for n in range(5, 9)]
 
 
 def test_one_broker_gets_everything() -> None:
-    assert assign_replicas([Place(7)], 3, 1) == {0: (7,), 1: (7,), 2: (7,)}
+    assert assign_replicas([UsableBroker(7)], 3, 1) == {0: (7,), 1: (7,), 2: (7,)}
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,21 @@ def test_one_broker_gets_everything() -> None:
         (
             0,
             1,
-            Refusal(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."),
+            ControllerRefusal(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
+            ),
         ),
         (
             1,
             0,
-            Refusal(
+            ControllerRefusal(
                 ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
             ),
         ),
         (
             1,
             3,
-            Refusal(
+            ControllerRefusal(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "Replication factor: 3 larger than available brokers: 2.",
             ),
@@ -97,9 +99,12 @@ def test_one_broker_gets_everything() -> None:
     ],
 )
 def test_impossible_counts_are_refused_in_kafkas_words(
-    partitions: int, replication_factor: int, refusal: Refusal
+    partitions: int, replication_factor: int, refusal: ControllerRefusal
 ) -> None:
-    assert assign_replicas([Place(1), Place(2)], partitions, replication_factor) == refusal
+    assert (
+        assign_replicas([UsableBroker(1), UsableBroker(2)], partitions, replication_factor)
+        == refusal
+    )
 
 
 @given(
@@ -110,10 +115,10 @@ def test_impossible_counts_are_refused_in_kafkas_words(
 def test_every_assignment_is_spread_evenly(
     racks: list[str | None], partitions: int, data: st.DataObject
 ) -> None:
-    brokers = [Place(n * 3, rack) for n, rack in enumerate(racks)]
+    brokers = [UsableBroker(n * 3, rack) for n, rack in enumerate(racks)]
     factor = data.draw(st.integers(1, len(brokers)))
     assigned = assign_replicas(brokers, partitions, factor)
-    assert not isinstance(assigned, Refusal)
+    assert not isinstance(assigned, ControllerRefusal)
     assert list(assigned) == list(range(partitions))
     rack_of = dict(brokers)
     for replicas in assigned.values():

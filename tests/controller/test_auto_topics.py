@@ -16,14 +16,14 @@ from kwire.messages.create_topics import (
 from server.config import BrokerConfig
 from server.controller.auto_topics import AutoTopics
 from server.controller.controller import NOT_CONTROLLER
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 from server.coordination.paths import NewTopic
 from server.metadata.image import MetadataImage, TopicImage
 from server.metadata.publisher import MetadataPublisher
 from tests.support.replicas import registration, topic_image
 
 TRANSACTIONS_ALONE = {"transaction_state_log_replication_factor": "1"}
-EXISTS = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "")
+EXISTS = ControllerRefusal(ErrorCode.TOPIC_ALREADY_EXISTS, "")
 
 
 class Controller:
@@ -32,11 +32,13 @@ class Controller:
     def __init__(self, publisher: MetadataPublisher) -> None:
         self.publisher = publisher
         self.made: list[NewTopic] = []
-        self.refusals: dict[str, Refusal] = {}
+        self.refusals: dict[str, ControllerRefusal] = {}
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
+    async def create_topics(
+        self, topics: Sequence[NewTopic]
+    ) -> list[TopicImage | ControllerRefusal]:
         await asyncio.sleep(0)
-        results: list[TopicImage | Refusal] = []
+        results: list[TopicImage | ControllerRefusal] = []
         for topic in topics:
             refusal = self.refusals.get(topic.name)
             if topic.name in self.publisher.image.topics:
@@ -84,7 +86,7 @@ def test_topics_get_the_brokers_defaults() -> None:
 
 def test_what_cannot_be_made_is_named_and_the_rest_is_made() -> None:
     bench = Bench()
-    bench.controller.refusals["c"] = Refusal(ErrorCode.INVALID_CONFIG, "")
+    bench.controller.refusals["c"] = ControllerRefusal(ErrorCode.INVALID_CONFIG, "")
     assert bench.create("a.b", "a b", "a_b", "c") == {
         "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,  # it would collide with the first

@@ -16,7 +16,7 @@ from kwire.messages.alter_partition import (
 )
 from server.controller.controller import NOT_CONTROLLER
 from server.controller.leadership import PREFERRED, UNCLEAN, Shutdown
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 from server.coordination.controller_inbox import encode_log_dir_event, encode_reassignments
 from server.coordination.paths import LeaderAndIsr, ReplicaAssignment, encode_state
 from server.coordination.store import SetData
@@ -186,7 +186,7 @@ def test_deletion_waits_for_a_dead_broker_and_outlives_its_controller() -> None:
         await one.turn()
         assert await one.cluster.deletions() == ["t"]
         exists = await one.controller.create_topics([new_topic("t", (1,))])
-        assert isinstance(exists[0], Refusal)
+        assert isinstance(exists[0], ControllerRefusal)
         assert exists[0].error is ErrorCode.TOPIC_ALREADY_EXISTS
         # The next controller continues, and asks broker 2 once more.
         await one.stop()
@@ -544,11 +544,11 @@ def test_topic_whose_log_cannot_be_opened_is_not_answered_as_created() -> None:
         member = members[0]
         member.replicas.errors[TopicPartition("t", 1)] = ErrorCode.KAFKA_STORAGE_ERROR
         told = (await member.controller.create_topics([new_topic("t", (1,), (1,))]))[0]
-        assert isinstance(told, Refusal)
+        assert isinstance(told, ControllerRefusal)
         assert told.error is ErrorCode.KAFKA_STORAGE_ERROR
         assert "Topic 't' exists, but the logs of 1 of its 2 partitions" in str(told.message)
         grown = await member.controller.create_partitions("t", {2: [1]})
-        assert isinstance(grown, Refusal)
+        assert isinstance(grown, ControllerRefusal)
 
     run(1, body)
 
@@ -578,7 +578,7 @@ def test_leaders_are_elected_on_request_or_it_is_said_why_not() -> None:
         unknown = TopicPartition("x", 0)
         results = await one.controller.elect_leaders([T0, unknown], PREFERRED)
         assert results[T0] is None
-        assert results[unknown] == Refusal(
+        assert results[unknown] == ControllerRefusal(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
         )
         assert state(one) == (2, 2, (1, 2))
@@ -787,10 +787,12 @@ def test_moves_are_refused_with_the_errors_of_apache_kafka() -> None:
             ),
         ):
             assert await one.controller.alter_reassignments({T0: target}) == {
-                T0: Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+                T0: ControllerRefusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
             }
         assert await one.controller.alter_reassignments({T1: [1]}) == {
-            T1: Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+            T1: ControllerRefusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+            )
         }
         assert await two.controller.alter_reassignments({T0: [1]}) is NOT_CONTROLLER
         assert state(one) == (1, 0, (1, 2))

@@ -11,11 +11,11 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.clock import SystemClock
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 from server.coordination import paths
-from server.coordination.cluster import BrokerIdInUse, Cluster, random_id
+from server.coordination.cluster import BrokerIdInUse, ClusterStore, random_id
 from server.coordination.embedded import EmbeddedStore, EmbeddedTree
-from server.coordination.events import Change, ClusterEvent
+from server.coordination.events import ChangeKind, ClusterEvent
 from server.coordination.paths import LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from server.coordination.store import Create, Delete, SetData, Stat, StoreClosed, Watch
 from server.metadata.endpoint import Endpoint
@@ -75,13 +75,20 @@ def test_topic_that_exists_is_refused_and_the_others_are_made(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
         member = await join(maker)
         await create(member, "old", (1,))
-        exists = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'old' already exists.")
+        exists = ControllerRefusal(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'old' already exists.")
         results = await member.controller.create_topics(
             [new_topic(name, (1,)) for name in ("a", "old", "b", "b")]
         )
-        assert [type(result) for result in results] == [TopicImage, Refusal, TopicImage, Refusal]
+        assert [type(result) for result in results] == [
+            TopicImage,
+            ControllerRefusal,
+            TopicImage,
+            ControllerRefusal,
+        ]
         assert results[1] == exists
-        assert results[3] == Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'b' already exists.")
+        assert results[3] == ControllerRefusal(
+            ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'b' already exists."
+        )
         assert set(member.image.topics) == {"old", "a", "b"}
         await member.stop()
 
@@ -99,7 +106,7 @@ def test_deleted_topic_is_gone_and_can_be_made_again(run: Run) -> None:
         )
         assert await member.controller.delete_topics(["t", "none"]) == [
             None,
-            Refusal(
+            ControllerRefusal(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 "This server does not host this topic-partition.",
             ),
@@ -126,10 +133,10 @@ def test_partitions_are_added_and_usable(run: Run) -> None:
         assert grown == member.image.topics["t"]
         assert [p.leader for p in grown.partitions.values()] == [1, 1, 1]
         again = await member.controller.create_partitions("t", {2: (1,)})
-        assert isinstance(again, Refusal)
+        assert isinstance(again, ControllerRefusal)
         assert again.error is ErrorCode.INVALID_PARTITIONS
         unknown = await member.controller.create_partitions("none", {1: (1,)})
-        assert isinstance(unknown, Refusal)
+        assert isinstance(unknown, ControllerRefusal)
         assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await member.stop()
 
@@ -147,7 +154,7 @@ def test_second_broker_follows_and_takes_over(run: Run) -> None:
         await create(one, "single", (1,))
         await two.until(lambda image: len(image.topics) == 2)
         refused = await two.controller.create_topics([new_topic("x", (1,))])
-        assert isinstance(refused[0], Refusal)
+        assert isinstance(refused[0], ControllerRefusal)
         assert refused[0].error is ErrorCode.NOT_CONTROLLER
         assert [r and r.error for r in await two.controller.delete_topics(["both"])] == [
             ErrorCode.NOT_CONTROLLER
@@ -259,7 +266,7 @@ def test_fenced_controller_steps_down(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
         member = await join(maker)
         await create(member, "t", (1,))
-        usurper = Cluster(await maker.session(), ManualClock())
+        usurper = ClusterStore(await maker.session(), ManualClock())
         # Another controller takes over before this one knows.
         _, stat = await usurper.store.get("/controller_epoch")
         await usurper.store.multi(
@@ -269,7 +276,7 @@ def test_fenced_controller_steps_down(run: Run) -> None:
             ]
         )
         results = await member.controller.create_topics([new_topic("u", (1,))])
-        assert isinstance(results[0], Refusal)
+        assert isinstance(results[0], ControllerRefusal)
         assert results[0].error is ErrorCode.NOT_CONTROLLER
         await member.until(lambda image: image.controller_id == 9)
         assert not member.controller.is_active
@@ -287,7 +294,7 @@ def test_fenced_controller_steps_down(run: Run) -> None:
 def test_unfinished_work_of_the_last_controller_is_finished(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
         store = await maker.session()
-        cluster = Cluster(store, ManualClock())
+        cluster = ClusterStore(store, ManualClock())
         await cluster.ensure_paths()
         with_id = TopicAssignment(
             random_id(), {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((7,))}
@@ -366,7 +373,7 @@ def test_broker_that_bounced_between_two_looks_loses_its_leadership_first(run: R
     async def body(maker: StoreMaker) -> None:
         member = await join(maker)
         registration = BrokerRegistration(2, (Endpoint("PLAINTEXT", "h", 2),))
-        other = Cluster(await maker.session(), ManualClock())
+        other = ClusterStore(await maker.session(), ManualClock())
         await other.register_broker(registration)
         await member.until(lambda image: 2 in image.brokers)
         await create(member, "t", (2, 1), (2,))
@@ -394,7 +401,7 @@ def test_broker_id_taken_after_an_expiry_is_fatal() -> None:
         store = tree.session(timeout_ms=-2000)  # does not wait for an id in use
         member = Member(store)
         await member.controller.start()
-        thief = Cluster(tree.session(), ManualClock())
+        thief = ClusterStore(tree.session(), ManualClock())
         expiry = asyncio.create_task(store.expire())
         await asyncio.sleep(0)
         await thief.register_broker(BrokerRegistration(1, ()))
@@ -495,10 +502,10 @@ def test_equal_events_are_one_look() -> None:
 
         member.cluster.brokers = counted  # type: ignore[method-assign]
         for _ in range(10):
-            member.controller._on_event(ClusterEvent(Change.BROKERS))
+            member.controller._on_event(ClusterEvent(ChangeKind.BROKERS))
         await member.controller.delete_topics([])
         assert len(looks) == 1
-        member.controller._on_event(ClusterEvent(Change.BROKERS))
+        member.controller._on_event(ClusterEvent(ChangeKind.BROKERS))
         await member.controller.delete_topics([])
         assert len(looks) == 2
         await member.stop()

@@ -11,7 +11,7 @@ from server.controller.features import (
     refused_without_features,
     updated,
 )
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 
 NAME = "transaction.version"
 SUPPORTED = {NAME: (0, 2)}
@@ -44,7 +44,7 @@ def test_refusals_are_those_of_4_3(now: int, update: FeatureUpdate, reason: str)
     other = FeatureUpdate("group.version", 0, SAFE)
     supported = {**SUPPORTED, "group.version": (0, 1)}
     levels = {NAME: now, "group.version": 1}
-    assert updated(supported, levels, [other, update], 0) == Refusal(
+    assert updated(supported, levels, [other, update], 0) == ControllerRefusal(
         ErrorCode.INVALID_UPDATE_VERSION,
         "The update failed for all features since the following feature had an error:"
         f" Invalid update version {update.level} for feature {update.feature}. {reason}",

@@ -33,7 +33,7 @@ from server.controller.reassignment import (
     reassigned,
     target_of,
 )
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 from server.coordination.paths import LeaderAndIsr, ReplicaAssignment
 from server.metadata.image import NO_LEADER, PartitionImage
 from server.metadata.topic_partition import TopicPartition
@@ -229,7 +229,7 @@ def test_assignments_of_a_move_say_where_from_and_where_to(
 def test_a_move_to_very_many_brokers_is_refused_in_little_time() -> None:
     with cpu_time() as taken:
         refused = plan_reassignment(PartitionImage(0, 0, 0, (0,), (0,)), range(250_000), {0})
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, ControllerRefusal)
     assert taken.seconds < 5
 
 
@@ -386,4 +386,4 @@ async def settle(cluster: Cluster) -> None:
                     )
                 )
     moves = await active.controller.list_reassignments(None)
-    assert not isinstance(moves, Refusal)
+    assert not isinstance(moves, ControllerRefusal)

@@ -11,12 +11,12 @@ from kwire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndI
 from kwire.messages.stop_replica import StopReplicaRequest
 from kwire.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest
 from server.controller.context import ControllerContext
-from server.controller.deletion import Deletion
+from server.controller.deletion import TopicDeletion
 from server.controller.messages import (
     NOTHING,
+    ControllerSender,
     ControlRequest,
     Extra,
-    Sender,
     messages_for,
     version_of,
 )
@@ -26,7 +26,7 @@ from server.turns import exhaust
 
 from .images import broker, image, part, topic, topic_id
 
-SENDER = Sender(1, 7, "REPLICA")
+SENDER = ControllerSender(1, 7, "REPLICA")
 M = TypeVar("M")
 T0 = TopicPartition("t", 0)
 
@@ -299,7 +299,7 @@ def test_deleted_topic_has_the_leader_minus_two_and_its_stops_the_epoch_above_al
     gone = topic("t", part((1, 2), epoch=9), part((1,), -1, 0, (), -1))
     before = image((1, 2), gone)
     after = before.without_topics(["t"])
-    context = ControllerContext(deleting={"t": Deletion(gone)})
+    context = ControllerContext(deleting={"t": TopicDeletion(gone)})
     made = told(before, after, Extra(stops={2: {T0: True}}), context)
     assert kinds(made[1]) == ["UpdateMetadata"]
     assert list(updates(made[1])) == [T0]

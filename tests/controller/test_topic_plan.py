@@ -14,7 +14,7 @@ from kwire.messages.create_topics import (
     CreatableTopicConfig,
 )
 from server.config import BrokerConfig
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 from server.controller.topic_plan import (
     MAX_PARTITIONS_PER_REQUEST,
     TOO_MANY_PARTITIONS,
@@ -61,9 +61,9 @@ def planned(topic: CreatableTopic, cluster: MetadataImage | None = None) -> NewT
     return plan
 
 
-def refused(topic: CreatableTopic, cluster: MetadataImage | None = None) -> Refusal:
+def refused(topic: CreatableTopic, cluster: MetadataImage | None = None) -> ControllerRefusal:
     plan = plan_topic(topic, cluster or image(), CONFIG, topic_id=TOPIC_ID)
-    assert isinstance(plan, Refusal), plan
+    assert isinstance(plan, ControllerRefusal), plan
     return plan
 
 
@@ -174,7 +174,7 @@ def test_manual_assignment_is_taken_as_it_is() -> None:
 def test_topic_that_cannot_be_is_refused_in_kafkas_words(
     topic: CreatableTopic, error: ErrorCode, message: str
 ) -> None:
-    assert refused(topic, image(old=1, o_ld=1)) == Refusal(error, message)
+    assert refused(topic, image(old=1, o_ld=1)) == ControllerRefusal(error, message)
 
 
 def test_dead_broker_may_be_named_where_it_can_come_back() -> None:
@@ -205,7 +205,7 @@ def test_number_and_assignment_exclude_each_other() -> None:
 
 def test_names_that_are_taken_meanwhile_collide_too() -> None:
     plan = plan_topic(asked("a.b"), image(), CONFIG, {"a_b"}, topic_id=TOPIC_ID)
-    assert isinstance(plan, Refusal) and plan.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert isinstance(plan, ControllerRefusal) and plan.error is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_new_partitions_go_on_with_the_numbers() -> None:
 def test_growth_that_cannot_be_is_refused_in_kafkas_words(
     request_: CreatePartitionsTopic, error: ErrorCode, message: str
 ) -> None:
-    assert plan_partitions(request_, image(old=2)) == Refusal(error, message)
+    assert plan_partitions(request_, image(old=2)) == ControllerRefusal(error, message)
 
 
 def test_growth_has_a_bound() -> None:
@@ -290,7 +290,7 @@ def test_topic_that_is_being_moved_does_not_grow() -> None:
     cluster = image(old=1)
     topic = cluster.topics["old"]._replace(partitions={0: moving})
     plan = plan_partitions(grown(2), cluster.with_topics([topic]))
-    assert isinstance(plan, Refusal) and plan.error is ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert isinstance(plan, ControllerRefusal) and plan.error is ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
 @pytest.mark.parametrize(("leader", "first"), [(0, 1), (1, 1), (2, 3), (4, 1)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 from server.controller.topics import (
     colliding_topics,
     invalid_topic_name,
@@ -49,13 +49,13 @@ def test_invalid_name_is_refused_in_kafkas_words(name: str, message: str) -> Non
 def test_existing_and_colliding_names_are_refused() -> None:
     topics = {"a.b", "c", "x_y"}
     assert validate_topic_name("new", topics) is None
-    assert validate_topic_name("c", topics) == Refusal(
+    assert validate_topic_name("c", topics) == ControllerRefusal(
         ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'c' already exists."
     )
-    assert validate_topic_name("a.b", topics) == Refusal(
+    assert validate_topic_name("a.b", topics) == ControllerRefusal(
         ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a.b' already exists."
     )
-    assert validate_topic_name("x.y", topics) == Refusal(
+    assert validate_topic_name("x.y", topics) == ControllerRefusal(
         ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic 'x.y' collides with existing topics: x_y"
     )
     assert colliding_topics("plain", ["plain"]) == []
@@ -76,7 +76,9 @@ def test_existing_and_colliding_names_are_refused() -> None:
 def test_manual_assignment_that_cannot_be_is_refused(
     assignment: dict[int, list[int]], message: str
 ) -> None:
-    assert validate_assignment(assignment) == Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    assert validate_assignment(assignment) == ControllerRefusal(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+    )
 
 
 def test_manual_assignment_is_accepted() -> None:
@@ -129,7 +131,9 @@ def test_manual_assignment_is_accepted() -> None:
 def test_growth_that_cannot_be_is_refused(
     count: int, assignments: list[list[int]] | None, error: ErrorCode, message: str
 ) -> None:
-    assert validate_partition_growth(3, count, 2, assignments, {1, 2}) == Refusal(error, message)
+    assert validate_partition_growth(3, count, 2, assignments, {1, 2}) == ControllerRefusal(
+        error, message
+    )
 
 
 def test_growth_is_accepted() -> None:

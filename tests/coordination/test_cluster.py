@@ -10,14 +10,14 @@ from collections.abc import Callable
 import pytest
 
 from server.coordination import paths
-from server.coordination.cluster import BrokerIdInUse, Cluster, random_id
+from server.coordination.cluster import BrokerIdInUse, ClusterStore, random_id
 from server.coordination.controller_writes import (
     ControllerEpoch,
     ControllerWrites,
     NewTopic,
     NotController,
 )
-from server.coordination.events import Change, ClusterEvent
+from server.coordination.events import ChangeKind, ClusterEvent
 from server.coordination.paths import (
     FinalizedFeatures,
     LeaderAndIsr,
@@ -39,7 +39,7 @@ BROKER = BrokerRegistration(1, (Endpoint("PLAINTEXT", "localhost", 9092),))
 class Events:
     """Collects the events of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterStore) -> None:
         self.seen: list[ClusterEvent] = []
         self._more = asyncio.Event()
         cluster.on_event(self._take)
@@ -48,7 +48,7 @@ class Events:
         self.seen.append(event)
         self._more.set()
 
-    async def wait_for(self, change: Change, topic: str = "") -> None:
+    async def wait_for(self, change: ChangeKind, topic: str = "") -> None:
         """Wait for an event of this kind, and remove it."""
         while ClusterEvent(change, topic) not in self.seen:
             self._more.clear()
@@ -56,13 +56,13 @@ class Events:
         self.seen.remove(ClusterEvent(change, topic))
 
 
-async def join(maker: StoreMaker, clock: ManualClock | None = None) -> Cluster:
-    cluster = Cluster(await maker.session(), clock or ManualClock())
+async def join(maker: StoreMaker, clock: ManualClock | None = None) -> ClusterStore:
+    cluster = ClusterStore(await maker.session(), clock or ManualClock())
     await cluster.ensure_paths()
     return cluster
 
 
-async def become_controller(cluster: Cluster, broker_id: int = 1) -> ControllerWrites:
+async def become_controller(cluster: ClusterStore, broker_id: int = 1) -> ControllerWrites:
     elected = await cluster.elect_controller(broker_id)
     assert elected is not None
     return cluster.as_controller(elected)
@@ -84,8 +84,8 @@ async def data_at(store: Store, path: str) -> object:
 
 def test_paths_are_made_once_by_whoever_starts(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
-        one = Cluster(await maker.session(), ManualClock())
-        two = Cluster(await maker.session(), ManualClock())
+        one = ClusterStore(await maker.session(), ManualClock())
+        two = ClusterStore(await maker.session(), ManualClock())
         await asyncio.gather(one.ensure_paths(), two.ensure_paths(), one.ensure_paths())
         found = await one.store.get_many(paths.PERSISTENT_PATHS)
         assert [None] * len(found) == [node and node[0] for node in found]
@@ -128,13 +128,13 @@ def test_registration_gives_the_czxid_and_is_seen_by_others(run: Run) -> None:
         events = Events(two)
         assert await two.brokers() == {}
         epoch = await one.register_broker(BROKER)
-        await events.wait_for(Change.BROKERS)
+        await events.wait_for(ChangeKind.BROKERS)
         assert await two.brokers() == {1: BROKER._replace(epoch=epoch)}
         stat = await two.store.exists("/brokers/ids/1")
         assert stat is not None
         assert (stat.czxid, stat.version) == (epoch, 1)
         await one.store.close()
-        await events.wait_for(Change.BROKERS)
+        await events.wait_for(ChangeKind.BROKERS)
         assert await two.brokers() == {}
 
     run(body)
@@ -158,7 +158,7 @@ def test_lost_connection_is_told_with_what_follows_and_how_long_it_lasted(
         told: list[Callable[[SessionState], None]] = []
         clock, store = ManualClock(), await maker.session()
         store.on_session = told.append  # type: ignore[method-assign]
-        Cluster(store, clock)
+        ClusterStore(store, clock)
         with caplog.at_level("INFO"):
             for state in (SessionState.SUSPENDED, SessionState.SUSPENDED, SessionState.CONNECTED):
                 told[0](state)
@@ -198,14 +198,14 @@ def test_one_controller_is_elected_and_the_next_has_the_next_epoch(run: Run) -> 
         events = Events(two)
         assert await two.controller_id() == -1
         assert await one.elect_controller(1) == ControllerEpoch(1, 1)
-        await events.wait_for(Change.CONTROLLER)
+        await events.wait_for(ChangeKind.CONTROLLER)
         assert await two.controller_id() == 1
         assert await two.elect_controller(2) is None
         assert (await one.store.get("/controller_epoch"))[0] == b"1"
         await two.resign_controller(2)  # not ours: nothing happens
         assert await one.controller_id() == 1
         await one.resign_controller(1)
-        await events.wait_for(Change.CONTROLLER)
+        await events.wait_for(ChangeKind.CONTROLLER)
         assert await two.elect_controller(2) == ControllerEpoch(2, 2)
 
     run(body)
@@ -256,7 +256,7 @@ def test_new_topic_has_the_nodes_that_kafka_makes(run: Run) -> None:
         await cluster.topic_names()
         topic = new_topic("t", 2, **{"cleanup.policy": "compact"})
         made = await controller.create_topic(topic, states(topic))
-        await events.wait_for(Change.TOPICS)
+        await events.wait_for(ChangeKind.TOPICS)
         assert {n: s.partition_epoch for n, s in made.items()} == {0: 0, 1: 0}
         store = cluster.store
         assert await data_at(store, "/config/topics/t") == {
@@ -356,7 +356,7 @@ def test_partitions_are_added_below_the_topic(run: Run) -> None:
             partitions={**assignment.partitions, 1: ReplicaAssignment((2,))}
         )
         written = await controller.set_assignment("t", grown)
-        await events.wait_for(Change.ASSIGNMENT, "t")
+        await events.wait_for(ChangeKind.ASSIGNMENT, "t")
         assert written.version == 1
         with pytest.raises(BadVersion):
             await controller.set_assignment("t", grown)
@@ -385,7 +385,7 @@ def test_deletion_is_asked_for_then_done(run: Run) -> None:
         await two.request_deletion("t")
         with pytest.raises(NodeExists):
             await two.request_deletion("t")
-        await events.wait_for(Change.DELETIONS)
+        await events.wait_for(ChangeKind.DELETIONS)
         assert await one.deletions() == ["t"]
         await controller.delete_topic("t")
         assert await one.deletions() == []
@@ -429,7 +429,7 @@ def test_config_is_set_read_and_announced(run: Run, entity_type: str, name: str)
         events = Events(two)
         assert await two.config_changes() == {}
         assert await one.alter_config(entity_type, name, lambda _: {"k": "1"}) == {"k": "1"}
-        await events.wait_for(Change.CONFIG)
+        await events.wait_for(ChangeKind.CONFIG)
         changes = await two.config_changes()
         assert list(changes) == [0]
         assert await two.changed_entities(list(changes.values())) == [(entity_type, name)]
@@ -547,8 +547,8 @@ def test_expired_session_is_told_and_renewed(run: Run) -> None:
         await become_controller(cluster)
         await cluster.brokers()
         await maker.expire(cluster.store)
-        await events.wait_for(Change.SESSION_EXPIRED)
-        await events.wait_for(Change.RECONNECTED)
+        await events.wait_for(ChangeKind.SESSION_EXPIRED)
+        await events.wait_for(ChangeKind.RECONNECTED)
         await cluster.renew_session()
         second = await cluster.register_broker(BROKER)
         assert second > first

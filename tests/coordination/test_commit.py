@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.coordination.cluster import Cluster
+from server.coordination.cluster import ClusterStore
 from server.coordination.commit import commit
 from server.coordination.embedded import EmbeddedStore
 from server.coordination.store import (
@@ -129,7 +129,7 @@ def test_equal_ephemeral_node_of_another_session_is_not_taken_for_ours() -> None
 def test_lost_answer_does_not_lose_the_election(loss: str) -> None:
     async def body(store: LossyStore) -> None:
         store.losses = []
-        cluster = Cluster(store, ManualClock())
+        cluster = ClusterStore(store, ManualClock())
         await cluster.ensure_paths()
         assert await cluster.elect_controller(1) is not None
         await store.delete("/controller")
@@ -146,7 +146,7 @@ def test_lost_answer_does_not_lose_the_election(loss: str) -> None:
 def test_lost_answer_takes_one_block_of_producer_ids_only(loss: str) -> None:
     async def body(store: LossyStore) -> None:
         store.losses = []
-        cluster = Cluster(store, ManualClock())
+        cluster = ClusterStore(store, ManualClock())
         await cluster.ensure_paths()
         store.losses = [loss]
         blocks = [await cluster.allocate_producer_ids(1) for _ in range(3)]

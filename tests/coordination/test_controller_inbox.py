@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from server.coordination.cluster import Cluster
+from server.coordination.cluster import ClusterStore
 from server.coordination.controller_inbox import (
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
@@ -15,7 +15,7 @@ from server.coordination.controller_inbox import (
     encode_log_dir_event,
     encode_reassignments,
 )
-from server.coordination.events import Change, ClusterEvent
+from server.coordination.events import ChangeKind, ClusterEvent
 from server.coordination.paths import MalformedNode
 from server.coordination.store import NodeExists
 from server.metadata.topic_partition import TopicPartition
@@ -31,17 +31,17 @@ ROW = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
 class Events:
     """The events of a cluster, for which a test can wait."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterStore) -> None:
         self._queue: asyncio.Queue[ClusterEvent] = asyncio.Queue()
         cluster.on_event(self._queue.put_nowait)
 
-    async def next(self) -> Change:
+    async def next(self) -> ChangeKind:
         """The next change."""
         return (await asyncio.wait_for(self._queue.get(), 5)).change
 
 
-async def cluster_of(maker: StoreMaker) -> Cluster:
-    cluster = Cluster(await maker.session(), ManualClock())
+async def cluster_of(maker: StoreMaker) -> ClusterStore:
+    cluster = ClusterStore(await maker.session(), ManualClock())
     await cluster.ensure_paths()
     return cluster
 
@@ -54,13 +54,13 @@ def test_notifications_are_read_in_order_and_watched(run: Run) -> None:
         assert await cluster.inbox.log_dir_events() == ([], set())
         other = await maker.session()
         await other.create("/isr_change_notification/isr_change_", ROW, sequential=True)
-        assert await events.next() is Change.ISR_CHANGES
+        assert await events.next() is ChangeKind.ISR_CHANGES
         await other.create("/isr_change_notification/isr_change_", b"{}", sequential=True)
         paths, changed = await cluster.inbox.isr_changes()
         assert [path[-1] for path in paths] == ["0", "1"]
         assert changed == {T0}
         await cluster.inbox.announce_log_dir_failure(7)
-        assert await events.next() is Change.LOG_DIRS
+        assert await events.next() is ChangeKind.LOG_DIRS
         paths, brokers = await cluster.inbox.log_dir_events()
         assert brokers == {7}
         assert (await other.get(paths[0]))[0] == b'{"version":1,"broker":7,"event":1}'
@@ -76,10 +76,10 @@ def test_wishes_are_watched_while_there_are_none(run: Run) -> None:
         assert await cluster.inbox.reassignments() is None
         assert await cluster.inbox.preferred_elections() is None
         await other.create(REASSIGN_PARTITIONS, encode_reassignments({T0: (2, 1)}))
-        assert await events.next() is Change.REASSIGNMENT
+        assert await events.next() is ChangeKind.REASSIGNMENT
         assert await cluster.inbox.reassignments() == {T0: (2, 1)}
         await other.create(PREFERRED_ELECTION, ROW)
-        assert await events.next() is Change.PREFERRED_ELECTION
+        assert await events.next() is ChangeKind.PREFERRED_ELECTION
         assert await cluster.inbox.preferred_elections() == {T0}
 
     run(body)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.coordination import acls, controller_inbox, paths, tokens
-from server.coordination.node_file import Stored, tree_of
+from server.coordination.node_file import StoredNodes, tree_of
 
 Decode = Callable[[bytes], Any]
 
@@ -197,7 +197,7 @@ def test_replicas_that_are_no_list_of_ids_are_refused(replicas: Any) -> None:
 def test_node_with_damaged_permissions_is_named(text: str) -> None:
     row = ("/kafka-acl", b"", 1, 1, 1, 0, 0, 0, 0, 0, 0, text)
     with pytest.raises(paths.MalformedNode, match="/kafka-acl: its permissions"):
-        tree_of(Stored(0, [row], []))
+        tree_of(StoredNodes(0, [row], []))
 
 
 @pytest.mark.parametrize(

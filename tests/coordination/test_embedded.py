@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from server.coordination.acl import AclEntry, AclId
+from server.coordination.acl import AclId, ZnodeAclEntry
 from server.coordination.embedded import EmbeddedStore, EmbeddedTree
-from server.coordination.node_file import Changes, NodeFile
+from server.coordination.node_file import NodeChanges, NodeFile
 from server.coordination.store import Create, Delete, NoNode, SetData, StoreClosed
-from server.coordination.tree import CreateNode, Session
+from server.coordination.tree import CreateNode, StoredSession
 from tests.support.clock import ManualClock
 
 
@@ -143,7 +143,7 @@ def test_writes_at_once_share_commits(tmp_path: Path) -> None:
         commits = []
         plain = file.commit
 
-        def counted(changes: Changes) -> None:
+        def counted(changes: NodeChanges) -> None:
             commits.append(1)
             plain(changes)
 
@@ -196,7 +196,7 @@ def test_failing_file_ends_the_store(tmp_path: Path) -> None:
         await store.create("/a")
         assert tree._file is not None
 
-        def broken(changes: Changes) -> None:
+        def broken(changes: NodeChanges) -> None:
             raise sqlite3.OperationalError("disk I/O error")
 
         tree._file.commit = broken  # type: ignore[method-assign]
@@ -278,7 +278,7 @@ def test_store_that_is_put_back_after_a_start_without_it_has_lost_nothing(
     file = NodeFile(path)
     file.open()
     row = ("/a", b"1", 1, 1, 1, 0, 0, 0, 0, 0, 0, None)
-    file.commit(Changes([row], [], [], []))
+    file.commit(NodeChanges([row], [], [], []))
     for name in ("coordination.db", "coordination.db-wal"):  # as it is after SIGKILL
         (tmp_path / f"kept{name}").write_bytes((tmp_path / name).read_bytes())
     file.close()
@@ -347,19 +347,19 @@ def test_file_of_the_first_format_is_read_and_kept(tmp_path: Path) -> None:
 def test_stored_session_and_its_nodes_come_back_only_to_one_who_keeps_sessions(
     tmp_path: Path,
 ) -> None:
-    acl = (AclEntry(1, AclId("ip", "127.0.0.1")),)
+    acl = (ZnodeAclEntry(1, AclId("ip", "127.0.0.1")),)
 
     async def body() -> None:
         path = tmp_path / "coordination.db"
         shared = await EmbeddedTree.open(path, ManualClock(), keep_sessions=True)
         session_id = shared.next_session_id()
-        shared.take(shared.tree.open_session(session_id, Session(5000, b"secret")))
+        shared.take(shared.tree.open_session(session_id, StoredSession(5000, b"secret")))
         ops = [CreateNode("/e", b"x", session_id), CreateNode("/a", acl=acl)]
         shared.take(shared.tree.apply(ops, session_id, 1))
         await shared.close()
 
         shared = await EmbeddedTree.open(path, ManualClock(), keep_sessions=True)
-        assert shared.tree.sessions == {session_id: Session(5000, b"secret")}
+        assert shared.tree.sessions == {session_id: StoredSession(5000, b"secret")}
         assert shared.tree.owned_by(session_id) == ["/e"]
         assert shared.tree.node("/a").acl == acl
         await shared.close()

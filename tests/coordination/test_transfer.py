@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from server.coordination import paths
-from server.coordination.cluster import Cluster
+from server.coordination.cluster import ClusterStore
 from server.coordination.store import Create, Store
 from server.coordination.transfer import BadDocument, export_tree, import_tree
 from tests.support.clock import ManualClock
@@ -25,7 +25,7 @@ async def dump(store: Store) -> list[dict[str, Any]]:
 
 
 async def fill(store: Store) -> None:
-    cluster = Cluster(store, ManualClock())
+    cluster = ClusterStore(store, ManualClock())
     await cluster.ensure_paths()
     await cluster.cluster_id("the-cluster-id")
     assert await cluster.next_broker_id() == 1001
@@ -57,7 +57,7 @@ def test_export_of_an_import_is_the_export(run: Run) -> None:
             again = {node["path"]: node for node in (await dump(other))[1:]}
             assert again == by_path
             # A generated broker id is not assigned twice.
-            assert await Cluster(other, ManualClock()).next_broker_id() == 1003
+            assert await ClusterStore(other, ManualClock()).next_broker_id() == 1003
 
     run(body)
 
@@ -115,7 +115,9 @@ def test_import_that_replaces_leaves_no_other_topic_and_what_is_not_of_the_clust
         await store.multi(
             [Create("/brokers/topics/other", b"{}"), Create("/brokers/topics/other/partitions")]
         )
-        await Cluster(store, ManualClock()).alter_config("topics", "other", lambda _: {"a": "b"})
+        await ClusterStore(store, ManualClock()).alter_config(
+            "topics", "other", lambda _: {"a": "b"}
+        )
         await store.set("/brokers/topics/t", b"changed")
         await store.create("/of-another-program", b"")
         await store.create("/of-another-program/below", b"")

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import ACL
 
-from server.coordination.cluster import Cluster
+from server.coordination.cluster import ClusterStore
 from server.coordination.store import Create, NotAllowed, StoreClosed
 from server.coordination.znode_acls import Access, access_of
 from server.coordination.zookeeper import ZooKeeperLogin, ZooKeeperStore
@@ -65,7 +65,7 @@ def test_znodes_get_the_acls_of_apache_kafka(server: ZooKeeperServer) -> None:
         store = await ZooKeeperStore.connect(place, login=KAFKA, set_acl=True)
         stranger = await ZooKeeperStore.connect(place)
         try:
-            await Cluster(store, ManualClock()).ensure_paths()
+            await ClusterStore(store, ManualClock()).ensure_paths()
             await store.create("/config/users/alice", b"x")
             await store.multi([Create("/config/topics/t", b"x"), Create("/config/brokers/1", b"x")])
             assert (await stranger.get("/config/topics/t"))[0] == b"x"

@@ -29,7 +29,7 @@ from server.handlers.sasl import sasl_authenticate, sasl_handshake
 from server.net.session import Session
 from server.security.sasl.mechanism import Authenticated, Challenge, LoginFailed, SaslServer
 from server.security.sasl.mechanisms import MECHANISMS
-from server.security.sasl.sources import Sources
+from server.security.sasl.sources import LoginServices
 from tests.security.tokens import ec_key, key_set, public_jwk
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
@@ -104,7 +104,7 @@ def open_connection(beat: Any = heartbeat, **settings: str) -> Connection:
     async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
-    sources = Sources(dict, str, lambda *_: None, clock, lambda _: None, in_thread)
+    sources = LoginServices(dict, str, lambda *_: None, clock, lambda _: None, in_thread)
     logins = SaslLogins(config.listener("SASL_PLAINTEXT"), sources, dispatcher, clock)
     transport, session = connect(dispatcher, clock=clock)
     session.info.listener = "SASL_PLAINTEXT"

@@ -22,7 +22,7 @@ from kwire.messages.create_topics import (
 from kwire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire.types import ZERO_UUID
 from server.controller.controller import NOT_CONTROLLER
-from server.controller.refusal import Refusal
+from server.controller.refusal import ControllerRefusal
 from server.controller.topic_plan import MAX_PARTITIONS_PER_REQUEST
 from server.coordination.paths import NewTopic
 from server.handlers.context import Later
@@ -41,9 +41,11 @@ class Controller:
         self.room = room
         self.is_active = True
         self.asked = 0
-        self.refusals: dict[str, Refusal] = {}
+        self.refusals: dict[str, ControllerRefusal] = {}
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
+    async def create_topics(
+        self, topics: Sequence[NewTopic]
+    ) -> list[TopicImage | ControllerRefusal]:
         self.asked += 1
         return [
             self.refusals.get(topic.name)
@@ -53,13 +55,13 @@ class Controller:
 
     async def create_partitions(
         self, name: str, partitions: Mapping[int, Sequence[int]]
-    ) -> TopicImage | Refusal:
+    ) -> TopicImage | ControllerRefusal:
         self.asked += 1
         topic = self.room.publisher.image.topics[name]
         count = len(topic.partitions) + len(partitions)
         return self.refusals.get(name) or self._put(name, count, topic.topic_id)
 
-    async def delete_topics(self, names: Sequence[str]) -> list[Refusal | None]:
+    async def delete_topics(self, names: Sequence[str]) -> list[ControllerRefusal | None]:
         self.asked += 1
         assert len(set(names)) == len(names)
         for name in names:
@@ -138,7 +140,9 @@ def test_names_that_collide_with_each_other_are_refused_unless_only_validated(
 
 
 def test_rows_do_not_mind_each_other(room: Replicas, controller: Controller) -> None:
-    controller.refusals["late"] = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'late' exists.")
+    controller.refusals["late"] = ControllerRefusal(
+        ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'late' exists."
+    )
     rows = create(room, "a", "a b", "late", "b")
     assert errors(rows) == [
         ("a", 0),
@@ -345,7 +349,9 @@ def test_growth_has_a_bound_over_all_topics(room: Replicas, controller: Controll
 
 def test_growth_elsewhere_or_too_late_says_so(room: Replicas, controller: Controller) -> None:
     room.create("a")
-    controller.refusals["a"] = Refusal(ErrorCode.INVALID_PARTITIONS, "Topic already has 3.")
+    controller.refusals["a"] = ControllerRefusal(
+        ErrorCode.INVALID_PARTITIONS, "Topic already has 3."
+    )
     assert errors(grow(room, ("a", 3))) == [("a", ErrorCode.INVALID_PARTITIONS)]
     controller.is_active = False
     assert errors(grow(room, ("a", 3))) == [("a", ErrorCode.NOT_CONTROLLER)]

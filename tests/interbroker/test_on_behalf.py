@@ -29,7 +29,7 @@ from kwire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from server.interbroker import on_behalf
-from server.interbroker.on_behalf import NEEDS, NotAllowed, OnBehalf, allow, hide
+from server.interbroker.on_behalf import NEEDS, NotPermitted, OnBehalf, allow, hide
 from server.net.broker_channel import ChannelError
 from server.security.acl import AclOperation, ResourceType
 
@@ -47,13 +47,13 @@ def fetching(*topics: str) -> FetchRequest:
 
 def test_request_needs_the_permission_for_each_resource_in_it() -> None:
     allow(may(TOPIC_A), fetching("a"))
-    with pytest.raises(NotAllowed, match="READ on the topic b is not allowed"):
+    with pytest.raises(NotPermitted, match="READ on the topic b is not allowed"):
         allow(may(TOPIC_A), fetching("a", "b"))
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotPermitted):
         allow(may((AclOperation.DESCRIBE, ResourceType.TOPIC, "a")), fetching("a"))
-    with pytest.raises(NotAllowed, match="DESCRIBE on the group g"):
+    with pytest.raises(NotPermitted, match="DESCRIBE on the group g"):
         allow(may(), DescribeGroupsRequest(groups=["g"]))
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotPermitted):
         allow(may(), OffsetFetchRequest(group_id="g", topics=None))
 
 
@@ -63,12 +63,12 @@ def test_topics_are_created_by_who_may_create_them_or_any() -> None:
     )
     allow(may((AclOperation.CREATE, ResourceType.TOPIC, "a")), request)
     allow(may((AclOperation.CREATE, ResourceType.CLUSTER, "kafka-cluster")), request)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotPermitted):
         allow(may(), request)
 
 
 def test_request_that_is_not_listed_is_not_made() -> None:
-    with pytest.raises(NotAllowed, match="DescribeAclsRequest is not asked"):
+    with pytest.raises(NotPermitted, match="DescribeAclsRequest is not asked"):
         allow(lambda *_: True, DescribeAclsRequest())
 
 

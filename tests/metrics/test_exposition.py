@@ -14,7 +14,7 @@ from server.metadata.topic_partition import TopicPartition
 from server.metrics.exposition import head, labels_text, text_of
 from server.metrics.requests import RequestMetrics
 from server.metrics.table import ROWS, own
-from server.metrics.view import Sources, View, look_at_partitions
+from server.metrics.view import CounterSources, View, look_at_partitions
 from server.replication.membership import ReplicaCounts
 from server.replication.purgatory import Waiters
 from tests.support.cpu_time import cpu_time
@@ -64,7 +64,7 @@ def view_of(count: int, limit: int) -> View:
     )
     requests = RequestMetrics(lambda: 1)
     sources = SimpleNamespace(replicas=replicas, requests=requests, node_id=1)
-    return View(cast(Sources, sources), 3, MetadataImage(), 0, 0, limit)
+    return View(cast(CounterSources, sources), 3, MetadataImage(), 0, 0, limit)
 
 
 def test_no_step_of_a_scrape_of_many_partitions_takes_long_or_much_memory() -> None:

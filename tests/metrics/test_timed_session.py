@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from server.metrics import timed_session
-from server.metrics.requests import READY, ApiMetrics, Ready
+from server.metrics.requests import READY, ApiMetrics, TimedResponse
 from server.metrics.timed_session import TimedSession
 from server.net.session import Session
 
@@ -47,7 +47,7 @@ def sums(api: ApiMetrics) -> tuple[int, int]:
 def test_timed_response_is_followed_to_the_kernel(clock: Clock) -> None:
     session = session_of()
     api = ApiMetrics()
-    READY.append(Ready(session.info, api, 1, lambda: clock.us, 900))
+    READY.append(TimedResponse(session.info, api, 1, lambda: clock.us, 900))
     session._send()
     assert sums(api) == (100, SENDING_US)
     session._send()
@@ -57,7 +57,7 @@ def test_timed_response_is_followed_to_the_kernel(clock: Clock) -> None:
 def test_response_of_another_connection_is_left_to_it(clock: Clock) -> None:
     session = session_of()
     api = ApiMetrics()
-    READY.append(Ready(object(), api, 1, lambda: clock.us, 900))
+    READY.append(TimedResponse(object(), api, 1, lambda: clock.us, 900))
     session._send()
     assert sums(api) == (0, 0)
     assert READY
@@ -67,7 +67,7 @@ def test_response_of_another_connection_is_left_to_it(clock: Clock) -> None:
 def test_response_that_is_read_slowly_is_sent_when_the_last_byte_is(clock: Clock) -> None:
     session = session_of(unsent=1)
     api = ApiMetrics()
-    READY.append(Ready(session.info, api, 1, lambda: clock.us, 1000))
+    READY.append(TimedResponse(session.info, api, 1, lambda: clock.us, 1000))
     session._send()
     assert sums(api) == (0, 0)
     clock.us += 5000

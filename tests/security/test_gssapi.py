@@ -13,7 +13,7 @@ from server.config import BrokerConfig, ConfigError
 from server.security.jaas import LoginModule, parse_jaas_config
 from server.security.sasl.mechanism import Authenticated, Challenge, LoginFailed
 from server.security.sasl.mechanisms import MECHANISMS
-from server.security.sasl.sources import Sources
+from server.security.sasl.sources import LoginServices
 from tests.support.clock import ManualClock
 from tests.support.kdc import REALM, Kdc
 
@@ -57,7 +57,7 @@ async def at_once(function: Callable[..., Any], *args: Any) -> Any:
 
 def made(values: dict[str, str], module: LoginModule | None) -> Any:
     """The mechanism, as a listener makes it."""
-    sources = Sources(
+    sources = LoginServices(
         user_configs=dict,
         sanitize=str,
         token=lambda mechanism, token_id: None,

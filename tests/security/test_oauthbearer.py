@@ -14,7 +14,7 @@ import pytest
 
 from server.config import BrokerConfig, ConfigError
 from server.security.jaas import LoginModule, parse_jaas_config
-from server.security.sasl.claims import ClaimRules, InvalidToken, Token, UnsecuredClaimRules
+from server.security.sasl.claims import ClaimRules, InvalidToken, UnsecuredClaimRules, ValidToken
 from server.security.sasl.documents import FetchFailed, read_url, without_secrets
 from server.security.sasl.jwks import (
     EXPEDITED_MS,
@@ -34,7 +34,7 @@ from server.security.sasl.oauthbearer import (
 )
 from server.security.sasl.oauthbearer_login import fetch_again_ms, login_of
 from server.security.sasl.signed_tokens import CLOCK_SKEW, SignedTokens, parse_key_set
-from server.security.sasl.sources import Sources
+from server.security.sasl.sources import LoginServices
 from server.security.sasl.unsecured_tokens import unsigned_claims, unsigned_token
 from tests.support.clock import ManualClock
 
@@ -55,7 +55,7 @@ WARNINGS: list[str] = []
 
 def made(values: dict[str, str], module: LoginModule | None = None) -> Any:
     """The mechanism, as a listener makes it."""
-    sources = Sources(
+    sources = LoginServices(
         user_configs=dict,
         sanitize=str,
         token=lambda mechanism, token_id: None,
@@ -130,10 +130,10 @@ def test_message_of_another_form_fails_the_login(message: bytes) -> None:
 class Fixed:
     """Accepts `good`, refuses everything else."""
 
-    def validate(self, token: str) -> Token:
+    def validate(self, token: str) -> ValidToken:
         if token != "good":
             raise InvalidToken("the reason", scope="needed" if token == "narrow" else None)
-        return Token("alice", NOW_MS + 1)
+        return ValidToken("alice", NOW_MS + 1)
 
 
 def test_valid_token_logs_in_as_its_subject_until_it_ends() -> None:
@@ -188,7 +188,7 @@ def test_client_is_done_when_the_answer_is_empty() -> None:
 def test_claims_as_expected_are_accepted() -> None:
     rules = ClaimRules(frozenset({"kafka"}), "https://issuer", subject_claim="name")
     claims = CLAIMS | {"aud": ["other", "kafka"], "iss": "https://issuer", "name": " bob "}
-    assert rules.check(claims, NOW_MS) == Token("bob", (NOW + 600) * 1000)
+    assert rules.check(claims, NOW_MS) == ValidToken("bob", (NOW + 600) * 1000)
 
 
 @pytest.mark.parametrize(
@@ -269,12 +269,12 @@ def signed(rows: bytes, rules: ClaimRules | None = None) -> SignedTokens:
     return SignedTokens(rules or ClaimRules(), source, clock.now_ms)
 
 
-async def validated(validator: SignedTokens, text: str) -> Token:
+async def validated(validator: SignedTokens, text: str) -> ValidToken:
     answer = validator.validate(text)
-    return answer if isinstance(answer, Token) else await answer
+    return answer if isinstance(answer, ValidToken) else await answer
 
 
-def validate(validator: SignedTokens, text: str) -> Token:
+def validate(validator: SignedTokens, text: str) -> ValidToken:
     return asyncio.run(validated(validator, text))
 
 
@@ -402,7 +402,7 @@ def test_rotated_key_is_fetched_by_the_first_login_that_names_it() -> None:
         # both wait for the same fetch
         first, second = await asyncio.gather(validated(validator, old), validated(validator, old))
         assert first == second
-        assert isinstance(validator.validate(old), Token)
+        assert isinstance(validator.validate(old), ValidToken)
         assert await validated(validator, new) == first
         with pytest.raises(InvalidToken, match="no key"):
             await validated(validator, old)
@@ -429,7 +429,9 @@ def test_last_keys_stay_in_use_when_the_set_cannot_be_fetched(
         await validated(validator, token(CLAIMS))
         clock.advance(1000)
         assert await validated(validator, token(CLAIMS))
-        assert isinstance(validator.validate(token(CLAIMS)), Token)  # not tried again immediately
+        assert isinstance(
+            validator.validate(token(CLAIMS)), ValidToken
+        )  # not tried again immediately
 
     asyncio.run(run())
     assert "https://keys cannot be read: down; the last keys stay in use" in caplog.text

@@ -10,11 +10,11 @@ from kwire.errors import ErrorCode
 from kwire.types import uuid_to_str
 from server.telemetry import clients as module
 from server.telemetry.clients import ZERO_ID, ClientInstance, TelemetryClients
-from server.telemetry.subscriptions import Client
+from server.telemetry.subscriptions import ClientAttributes
 from server.turns import exhaust
 
 MAX_BYTES = 1000
-SOMEBODY = Client("", "billing-1", "apache-kafka-java", "4.3.0", "10.0.0.7", "51000")
+SOMEBODY = ClientAttributes("", "billing-1", "apache-kafka-java", "4.3.0", "10.0.0.7", "51000")
 
 
 def clients_with(**subscriptions: dict[str, str]) -> TelemetryClients:

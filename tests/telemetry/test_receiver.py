@@ -11,7 +11,7 @@ from kwire.records.compression import Codec, compress
 from server.metrics.exposition import text_of_clients
 from server.telemetry.clients import ZERO_ID, ClientInstance
 from server.telemetry.receiver import Telemetry
-from server.telemetry.subscriptions import Client
+from server.telemetry.subscriptions import ClientAttributes
 from server.turns import exhaust
 from tests.metrics.scraped import Series, parse, value
 from tests.telemetry.pushed import gauge, histogram, payload, total
@@ -23,7 +23,7 @@ SENT = "org.apache.kafka.producer.records.total"
 def client_of(
     telemetry: Telemetry, client_id: str = "billing", now_ms: int = 0, account: str = "10.0.0.1"
 ) -> ClientInstance:
-    client = Client("", client_id, "java", "4.3.0", "127.0.0.1", "1")
+    client = ClientAttributes("", client_id, "java", "4.3.0", "127.0.0.1", "1")
     instance = telemetry.clients.get(ZERO_ID, client, f"c-{client_id}", now_ms, account)
     assert isinstance(instance, ClientInstance)
     return instance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.config.changes import Change, Operation, Refused, changed_without_lists
+from server.config.changes import AlterOperation, ChangeRefused, KeyChange, changed_without_lists
 from server.coordination.paths import desanitize, entity_node
 from server.telemetry.subscriptions import check
 
@@ -31,20 +31,22 @@ from server.telemetry.subscriptions import check
 def test_what_kafka_refuses_is_refused_in_its_words(
     config: dict[str, str], error: int, message: str
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ChangeRefused) as caught:
         check("s", config)
     assert (caught.value.error, caught.value.message) == (error, message)
 
 
 @pytest.mark.parametrize("expression", ["(", "(?=a)a", r"(a)\1"])
 def test_expression_that_is_not_re2s_is_refused(expression: str) -> None:
-    with pytest.raises(Refused, match="Illegal client matching pattern: client_id=") as caught:
+    with pytest.raises(
+        ChangeRefused, match="Illegal client matching pattern: client_id="
+    ) as caught:
         check("s", {"match": f"client_id={expression}"})
     assert caught.value.error == 40
 
 
 def test_subscription_needs_a_name() -> None:
-    with pytest.raises(Refused, match="Subscription name can't be empty"):
+    with pytest.raises(ChangeRefused, match="Subscription name can't be empty"):
         check("", {"metrics": "*"})
 
 
@@ -55,8 +57,8 @@ def test_what_kafka_takes_is_taken(config: dict[str, str]) -> None:
 
 def test_lists_cannot_be_appended_to() -> None:
     message = "Can't APPEND to key metrics because its type is not LIST."
-    with pytest.raises(Refused, match=message) as caught:
-        changed_without_lists({}, [Change("metrics", Operation.APPEND, "a.")])
+    with pytest.raises(ChangeRefused, match=message) as caught:
+        changed_without_lists({}, [KeyChange("metrics", AlterOperation.APPEND, "a.")])
     assert caught.value.error == 40
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from ..acl import ANYONE, OPEN, Acl, AclEntry, AclId
+from ..acl import ANYONE, OPEN, Acl, AclId, ZnodeAclEntry
 from ..store import StoreError
 from .records import Code
 
@@ -28,7 +28,7 @@ MAX_IDS = 64
 MAX_ID_CHARACTERS = 1024
 
 
-class Refused(StoreError):
+class AccessRefused(StoreError):
     """A refusal with its own ZooKeeper error code."""
 
     def __init__(self, code: Code, path: str = "") -> None:
@@ -46,7 +46,7 @@ def validate_path(path: str | None) -> str:
         or BAD_CHARACTERS.search(path)
         or RELATIVE.search(path)
     ):
-        raise Refused(Code.BAD_ARGUMENTS, path or "")
+        raise AccessRefused(Code.BAD_ARGUMENTS, path or "")
     return path
 
 
@@ -58,25 +58,27 @@ def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
     if acl == OPEN:
         return None
     if acl is not None and len(acl) > MAX_ACL_ENTRIES:
-        raise Refused(Code.INVALID_ACL)
-    expanded: list[AclEntry] = []
+        raise AccessRefused(Code.INVALID_ACL)
+    expanded: list[ZnodeAclEntry] = []
     for entry in dict.fromkeys(acl or ()):
         scheme, id_ = entry.id
         if entry.id == ANYONE:
             expanded.append(entry)
         elif scheme == "auth":
-            own = [AclEntry(entry.perms, known) for known in ids if known.scheme in AUTHENTICATED]
+            own = [
+                ZnodeAclEntry(entry.perms, known) for known in ids if known.scheme in AUTHENTICATED
+            ]
             if not own:
-                raise Refused(Code.INVALID_ACL)
+                raise AccessRefused(Code.INVALID_ACL)
             expanded += own
         elif scheme in VALID and VALID[scheme](id_):
             expanded.append(entry)
         else:
-            raise Refused(Code.INVALID_ACL)
+            raise AccessRefused(Code.INVALID_ACL)
         if len(expanded) > MAX_ACL_ENTRIES:
-            raise Refused(Code.INVALID_ACL)
+            raise AccessRefused(Code.INVALID_ACL)
     if not expanded:
-        raise Refused(Code.INVALID_ACL)
+        raise AccessRefused(Code.INVALID_ACL)
     return tuple(expanded)
 
 
@@ -93,7 +95,7 @@ def check_acl(acl: Acl | None, permission: int, ids: Collection[AclId]) -> None:
             in_network(granted.id, known.id) for known in ids if known.scheme == "ip"
         ):
             return
-    raise Refused(Code.NO_AUTH)
+    raise AccessRefused(Code.NO_AUTH)
 
 
 def in_network(granted: str, known: str) -> bool:
@@ -108,7 +110,7 @@ def in_network(granted: str, known: str) -> bool:
 def hide_passwords(acl: Acl) -> Acl:
     """The list for clients that may read it but not change it."""
     return tuple(
-        AclEntry(entry.perms, AclId("digest", re.sub(":.*", ":x", entry.id.id)))
+        ZnodeAclEntry(entry.perms, AclId("digest", re.sub(":.*", ":x", entry.id.id)))
         if entry.id.scheme == "digest"
         else entry
         for entry in acl
@@ -123,7 +125,7 @@ def authenticate(scheme: str | None, auth: bytes | None, address: str) -> AclId:
             return AclId("digest", id_)
     if scheme == "ip":
         return AclId("ip", address)
-    raise Refused(Code.AUTH_FAILED)
+    raise AccessRefused(Code.AUTH_FAILED)
 
 
 def digest_id(auth: bytes) -> str:

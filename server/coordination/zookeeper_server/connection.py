@@ -17,7 +17,7 @@ class Now(NamedTuple):
     monotonic_ms: int
 
 
-class Stage(Enum):
+class AwaitedMessage(Enum):
     """The message that a connection expects next."""
 
     NEW = "a ConnectRequest"
@@ -34,7 +34,7 @@ class Unfinished(NamedTuple):
     steps: Generator[None, Any, bytes]
 
 
-class Connection:
+class ZookeeperConnection:
     """One client's connection, as the machine sees it."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Connection:
     def __init__(self, address: str, port: int, now: Now) -> None:
         self.address = address
         self.port = port
-        self.stage = Stage.NEW
+        self.stage = AwaitedMessage.NEW
         self.session_id = 0
         self.ids = {AclId("ip", address): None}
         self.opened_ms = now.wall_ms
@@ -79,22 +79,22 @@ class Effects:
 
     def __init__(self) -> None:
         self.applied: list[Applied] = []
-        self.frames: list[tuple[Connection, bytes | None]] = []
+        self.frames: list[tuple[ZookeeperConnection, bytes | None]] = []
         self.sent = 0
 
-    def send(self, connection: Connection, message: bytes) -> None:
+    def send(self, connection: ZookeeperConnection, message: bytes) -> None:
         """Send a message."""
         self.send_frames(connection, len(message).to_bytes(4, "big") + message, 1)
 
-    def send_frames(self, connection: Connection, frames: bytes, count: int) -> None:
+    def send_frames(self, connection: ZookeeperConnection, frames: bytes, count: int) -> None:
         """Send frames, of which there may be very many."""
-        if connection.stage is not Stage.CLOSED:
+        if connection.stage is not AwaitedMessage.CLOSED:
             connection.sent += count
             self.sent += count
             self.frames.append((connection, frames))
 
-    def close(self, connection: Connection) -> None:
+    def close(self, connection: ZookeeperConnection) -> None:
         """Close a connection after everything sent so far."""
-        if connection.stage is not Stage.CLOSED:
-            connection.stage = Stage.CLOSED
+        if connection.stage is not AwaitedMessage.CLOSED:
+            connection.stage = AwaitedMessage.CLOSED
             self.frames.append((connection, None))

@@ -17,7 +17,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
 
-from ..acl import AclEntry, AclId
+from ..acl import AclId, ZnodeAclEntry
 from ..store import Stat
 
 INT = Struct(">i")
@@ -30,7 +30,7 @@ class JuteError(Exception):
     """The bytes are not the expected record."""
 
 
-class Reader:
+class JuteReader:
     """Reads one message from start to end."""
 
     __slots__ = ("data", "position")
@@ -56,11 +56,11 @@ class Reader:
 class JuteType(NamedTuple):
     """The functions that read and write values of a type."""
 
-    read: Callable[[Reader], Any]
+    read: Callable[[JuteReader], Any]
     write: Callable[[bytearray, Any], None]
 
 
-def read_boolean(reader: Reader) -> bool:
+def read_boolean(reader: JuteReader) -> bool:
     """As in Java, any value except 0 is true."""
     return reader.take(1) != b"\0"
 
@@ -70,7 +70,7 @@ def write_boolean(out: bytearray, value: bool) -> None:
     out.append(1 if value else 0)
 
 
-def read_int(reader: Reader) -> int:
+def read_int(reader: JuteReader) -> int:
     """Four bytes."""
     position = reader.position
     try:
@@ -86,7 +86,7 @@ def write_int(out: bytearray, value: int) -> None:
     out += INT.pack(value)
 
 
-def read_long(reader: Reader) -> int:
+def read_long(reader: JuteReader) -> int:
     """Eight bytes."""
     value: int = LONG.unpack(reader.take(8))[0]
     return value
@@ -97,7 +97,7 @@ def write_long(out: bytearray, value: int) -> None:
     out += LONG.pack(value)
 
 
-def read_buffer(reader: Reader) -> bytes | None:
+def read_buffer(reader: JuteReader) -> bytes | None:
     """Bytes or null."""
     size = read_int(reader)
     return None if size == -1 else reader.take(size)
@@ -112,7 +112,7 @@ def write_buffer(out: bytearray, value: bytes | None) -> None:
         out += value
 
 
-def read_string(reader: Reader) -> str | None:
+def read_string(reader: JuteReader) -> str | None:
     """Text or null; invalid UTF-8 is replaced, as in Java."""
     value = read_buffer(reader)
     return None if value is None else value.decode(errors="replace")
@@ -123,7 +123,7 @@ def write_string(out: bytearray, value: str | None) -> None:
     write_buffer(out, None if value is None else value.encode(errors="replace"))
 
 
-def read_stat(reader: Reader) -> Stat:
+def read_stat(reader: JuteReader) -> Stat:
     """A Stat, in the order of the wire."""
     fields = STAT.unpack(reader.take(STAT.size))
     czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, length, count, pzxid = fields
@@ -144,7 +144,7 @@ def write_stat(out: bytearray, stat: Stat) -> None:
     )
 
 
-def read_id(reader: Reader) -> AclId:
+def read_id(reader: JuteReader) -> AclId:
     """Scheme and id; either may be null, which no list may contain."""
     scheme, id_ = read_string(reader), read_string(reader)
     return AclId(scheme, id_)  # type: ignore[arg-type]
@@ -156,18 +156,18 @@ def write_id(out: bytearray, value: AclId) -> None:
     write_string(out, value.id)
 
 
-def read_acl_entry(reader: Reader) -> AclEntry:
+def read_acl_entry(reader: JuteReader) -> ZnodeAclEntry:
     """Permissions and an id."""
-    return AclEntry(read_int(reader), read_id(reader))
+    return ZnodeAclEntry(read_int(reader), read_id(reader))
 
 
-def write_acl_entry(out: bytearray, entry: AclEntry) -> None:
+def write_acl_entry(out: bytearray, entry: ZnodeAclEntry) -> None:
     """Permissions and an id."""
     write_int(out, entry.perms)
     write_id(out, entry.id)
 
 
-def read_count(reader: Reader, least_bytes: int) -> int | None:
+def read_count(reader: JuteReader, least_bytes: int) -> int | None:
     """The number of elements of a vector, each of which takes at least so many bytes; None for null."""
     count = read_int(reader)
     if count == -1:
@@ -181,7 +181,7 @@ def read_count(reader: Reader, least_bytes: int) -> int | None:
 def vector(element: JuteType) -> JuteType:
     """The type of vectors of another type; they are tuples, or None for null."""
 
-    def read(reader: Reader) -> tuple[Any, ...] | None:
+    def read(reader: JuteReader) -> tuple[Any, ...] | None:
         count = read_count(reader, 1)
         return None if count is None else tuple([element.read(reader) for _ in range(count)])
 
@@ -197,7 +197,7 @@ def vector(element: JuteType) -> JuteType:
     return JuteType(read, write)
 
 
-def read_strings(reader: Reader) -> tuple[str | None, ...] | None:
+def read_strings(reader: JuteReader) -> tuple[str | None, ...] | None:
     """A vector of texts; there may be very many."""
     count = read_count(reader, 4)
     if count is None:

@@ -16,11 +16,11 @@ from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from ..store import StoreError, parent_of
-from ..tree import CONTAINER, Applied, NodeTree, Session, delete_ops
+from ..tree import CONTAINER, Applied, NodeTree, StoredSession, delete_ops
 from . import requests
-from .access import MAX_IDS, Refused, authenticate
-from .connection import Connection, Effects, Now, Stage, Unfinished
-from .jute import JuteError, Reader, read_boolean
+from .access import MAX_IDS, AccessRefused, authenticate
+from .connection import AwaitedMessage, Effects, Now, Unfinished, ZookeeperConnection
+from .jute import JuteError, JuteReader, read_boolean
 from .records import (
     REQUESTS,
     AuthPacket,
@@ -48,14 +48,14 @@ DELETES_IN_TICK = 1000
 NO_PASSWORD = bytes(16)
 
 
-class Limits(NamedTuple):
+class SessionTimeoutLimits(NamedTuple):
     """The limits within which a session's timeout is negotiated."""
 
     min_timeout_ms: int = 4_000
     max_timeout_ms: int = 40_000
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = SessionTimeoutLimits()
 
 
 class LiveSession:
@@ -66,7 +66,7 @@ class LiveSession:
     def __init__(self, timeout_ms: int, now: Now, address: str = "") -> None:
         self.timeout_ms = timeout_ms
         self.address = address  # of the client that began it; "" for a stored session
-        self.connection: Connection | None = None
+        self.connection: ZookeeperConnection | None = None
         self.deadline_ms = 0
         self.heard(now)
         #: When to look whether it is over; not after its deadline.
@@ -77,11 +77,11 @@ class LiveSession:
         self.deadline_ms = now.monotonic_ms + self.timeout_ms
 
 
-class Ended(NamedTuple):
+class EndedSession(NamedTuple):
     """A session that has ended and still has nodes. Shape: `xid` is that of the client's request, None for a timeout."""
 
     session_id: int
-    connection: Connection | None
+    connection: ZookeeperConnection | None
     xid: int | None
 
 
@@ -95,13 +95,13 @@ class Machine:
         *,
         new_session_id: Callable[[], int],
         new_password: Callable[[], bytes],
-        limits: Limits = DEFAULT_LIMITS,
+        limits: SessionTimeoutLimits = DEFAULT_LIMITS,
     ) -> None:
         self.tree = tree
         self.limits = limits
         self._new_session_id = new_session_id
         self._new_password = new_password
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[ZookeeperConnection, None] = {}
         # A stored session gets its full timeout for its client to come back.
         self.sessions = {
             session_id: LiveSession(session.timeout_ms, now)
@@ -111,7 +111,7 @@ class Machine:
         self._looks = [(live.look_ms, session_id) for session_id, live in self.sessions.items()]
         heapify(self._looks)
         self._sessions_from: Counter[str] = Counter()
-        self._ended: deque[Ended] = deque()
+        self._ended: deque[EndedSession] = deque()
         self.served = ServedTree(tree)
         self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
 
@@ -133,15 +133,15 @@ class Machine:
 
     # Connections
 
-    def connected(self, address: str, port: int, now: Now) -> Connection:
+    def connected(self, address: str, port: int, now: Now) -> ZookeeperConnection:
         """Handle a new client connection."""
-        connection = Connection(address, port, now)
+        connection = ZookeeperConnection(address, port, now)
         self.connections[connection] = None
         return connection
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: ZookeeperConnection) -> None:
         """Handle a lost connection; its session may continue."""
-        connection.stage = Stage.CLOSED
+        connection.stage = AwaitedMessage.CLOSED
         self.connections.pop(connection, None)
         connection.unfinished = None
         self.served.leave(connection)
@@ -149,24 +149,24 @@ class Machine:
         if session is not None and session.connection is connection:
             session.connection = None
 
-    def received(self, connection: Connection, message: bytes, now: Now) -> Effects:
+    def received(self, connection: ZookeeperConnection, message: bytes, now: Now) -> Effects:
         """Handle a complete message."""
         effects = Effects()
         connection.received += 1
         try:
-            if connection.stage is Stage.NEW:
-                self._connect(connection, Reader(message), now, effects)
-            elif connection.stage is Stage.OPEN:
-                self._request(connection, Reader(message), now, effects)
+            if connection.stage is AwaitedMessage.NEW:
+                self._connect(connection, JuteReader(message), now, effects)
+            elif connection.stage is AwaitedMessage.OPEN:
+                self._request(connection, JuteReader(message), now, effects)
         except JuteError:  # in a header; there is no xid to answer
             effects.close(connection)
         return effects
 
-    def go_on(self, connection: Connection, now: Now) -> Effects:
+    def go_on(self, connection: ZookeeperConnection, now: Now) -> Effects:
         """Handle the next step of the connection's unfinished request."""
         effects = Effects()
         unfinished = connection.unfinished
-        if unfinished is not None and connection.stage is Stage.OPEN:
+        if unfinished is not None and connection.stage is AwaitedMessage.OPEN:
             xid, opcode, steps = unfinished
             self._handle(connection, xid, opcode, steps, now, effects)
         return effects
@@ -179,7 +179,9 @@ class Machine:
 
     # Sessions
 
-    def _connect(self, connection: Connection, reader: Reader, now: Now, effects: Effects) -> None:
+    def _connect(
+        self, connection: ZookeeperConnection, reader: JuteReader, now: Now, effects: Effects
+    ) -> None:
         request = decode(ConnectRequest, reader)
         # Clients before 3.4 do not say whether they accept a read-only server, and their reply has no such field.
         read_only_flag = not reader.at_end()
@@ -196,7 +198,7 @@ class Machine:
                 effects.close(connection)
                 return
             session_id = self._new_session_id()
-            session = Session(timeout_ms, self._new_password())
+            session = StoredSession(timeout_ms, self._new_password())
             begun = LiveSession(timeout_ms, now, connection.address)
             self.sessions[session_id] = begun
             self._sessions_from[connection.address] += 1
@@ -214,7 +216,7 @@ class Machine:
             effects.close(live.connection)  # closed by the client
             self.disconnected(live.connection)
         if timeout_ms != stored.timeout_ms:
-            renewed = Session(timeout_ms, stored.password)
+            renewed = StoredSession(timeout_ms, stored.password)
             effects.applied.append(self.tree.open_session(session_id, renewed))
         live.timeout_ms = timeout_ms
         live.heard(now)
@@ -222,7 +224,7 @@ class Machine:
             self._look_later(session_id, live)
         live.connection = connection
         connection.session_id = session_id
-        connection.stage = Stage.OPEN
+        connection.stage = AwaitedMessage.OPEN
         response = ConnectResponse(0, timeout_ms, session_id, stored.password)
         effects.send(connection, encode(response) + (b"\0" if read_only_flag else b""))
 
@@ -231,7 +233,7 @@ class Machine:
         heappush(self._looks, (live.look_ms, session_id))
 
     def _refuse_session(
-        self, connection: Connection, read_only_flag: bool, effects: Effects
+        self, connection: ZookeeperConnection, read_only_flag: bool, effects: Effects
     ) -> None:
         response = ConnectResponse(0, 0, 0, NO_PASSWORD)
         effects.send(connection, encode(response) + (b"\0" if read_only_flag else b""))
@@ -250,13 +252,13 @@ class Machine:
         if self._sessions_from[live.address] <= 0:
             del self._sessions_from[live.address]
         if live.connection is not None:
-            live.connection.stage = Stage.ENDING
+            live.connection.stage = AwaitedMessage.ENDING
             live.connection.unfinished = None
         return self._go_on_ending(
-            Ended(session_id, live.connection, xid), DELETES_IN_TICK, now, effects
+            EndedSession(session_id, live.connection, xid), DELETES_IN_TICK, now, effects
         )
 
-    def _go_on_ending(self, ended: Ended, deletes: int, now: Now, effects: Effects) -> int:
+    def _go_on_ending(self, ended: EndedSession, deletes: int, now: Now, effects: Effects) -> int:
         """Delete so many nodes of an ended session; return their number. The rest follows in the next ticks."""
         session_id, connection, xid = ended
         paths = self.tree.owned_by(session_id, deletes)
@@ -331,7 +333,9 @@ class Machine:
 
     # Requests
 
-    def _request(self, connection: Connection, reader: Reader, now: Now, effects: Effects) -> None:
+    def _request(
+        self, connection: ZookeeperConnection, reader: JuteReader, now: Now, effects: Effects
+    ) -> None:
         xid, opcode = decode(RequestHeader, reader)
         live = self.sessions[connection.session_id]
         live.heard(now)
@@ -354,10 +358,10 @@ class Machine:
 
     def _handle(
         self,
-        connection: Connection,
+        connection: ZookeeperConnection,
         xid: int,
         opcode: int,
-        work: Reader | requests.Steps,
+        work: JuteReader | requests.Steps,
         now: Now,
         effects: Effects,
     ) -> None:
@@ -366,7 +370,7 @@ class Machine:
         call = requests.Call(self.served, connection, opcode, now, effects)
         err, body = Code.OK, b""
         try:
-            if isinstance(work, Reader):
+            if isinstance(work, JuteReader):
                 record: Any = work
                 if opcode in REQUESTS:
                     record = decode(REQUESTS[opcode], work)
@@ -395,14 +399,14 @@ class Machine:
         effects.send(connection, encode(ReplyHeader(xid, self.tree.zxid, err)) + body)
 
     def _authenticate(
-        self, connection: Connection, xid: int, reader: Reader, effects: Effects
+        self, connection: ZookeeperConnection, xid: int, reader: JuteReader, effects: Effects
     ) -> None:
         packet = decode(AuthPacket, reader)
         try:
             id_ = authenticate(packet.scheme, packet.auth, connection.address)
             if id_ not in connection.ids and len(connection.ids) >= MAX_IDS:
-                raise Refused(Code.AUTH_FAILED)
-        except Refused as refused:
+                raise AccessRefused(Code.AUTH_FAILED)
+        except AccessRefused as refused:
             effects.send(connection, encode(ReplyHeader(xid, 0, refused.code)))
             effects.close(connection)
             return

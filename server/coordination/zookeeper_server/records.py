@@ -26,8 +26,8 @@ from .jute import (
     STRING,
     STRINGS,
     JuteError,
+    JuteReader,
     JuteType,
-    Reader,
     vector,
 )
 
@@ -434,7 +434,7 @@ class MultiOp(NamedTuple):
     record: Any
 
 
-def decode(record: type[R], reader: Reader) -> R:
+def decode(record: type[R], reader: JuteReader) -> R:
     """Read one record. Errors: JuteError."""
     return record(*[read(reader) for read in READS[record]])
 
@@ -460,7 +460,7 @@ def encode_notification(type_: EventType, path: str) -> bytes:
     )
 
 
-def decode_multi(reader: Reader, allowed: frozenset[OpCode]) -> Iterator[MultiOp]:
+def decode_multi(reader: JuteReader, allowed: frozenset[OpCode]) -> Iterator[MultiOp]:
     """The ops of a multi, each read when it is taken.
 
     Errors: JuteError, also for too many, and for an op that it may not contain.

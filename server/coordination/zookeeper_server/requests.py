@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..acl import ADMIN, ANYONE, CREATE, OPEN, READ, AclEntry, AclId
+from ..acl import ADMIN, ANYONE, CREATE, OPEN, READ, AclId, ZnodeAclEntry
 from ..store import (
     BadVersion,
     Check,
@@ -29,14 +29,14 @@ from ..tree import CONTAINER, Applied, CreateNode, Node, SetAcl, TreeOp
 from . import served_tree
 from .access import (
     SPECIAL_PATHS,
-    Refused,
+    AccessRefused,
     check_acl,
     expand_acl,
     hide_passwords,
     user_name,
     validate_path,
 )
-from .jute import INT32, INT64, STAT_RECORD, STRING, STRINGS, JuteError, Reader
+from .jute import INT32, INT64, STAT_RECORD, STRING, STRINGS, JuteError, JuteReader
 from .records import (
     END_OF_MULTI,
     MULTI_HEADER,
@@ -70,7 +70,7 @@ from .records import (
 from .watches import WATCH_BYTES, WatchMode, cost_of
 
 if TYPE_CHECKING:
-    from .connection import Connection, Effects, Now
+    from .connection import Effects, Now, ZookeeperConnection
     from .served_tree import ServedTree
 
 ERROR_CODES: dict[type[StoreError], Code] = {
@@ -106,7 +106,7 @@ class Call(NamedTuple):
     """A request being handled, with everything that a handler may use and change."""
 
     served: ServedTree
-    connection: Connection
+    connection: ZookeeperConnection
     opcode: int
     now: Now
     effects: Effects
@@ -118,14 +118,14 @@ Steps = Generator[None, Call, bytes]
 
 def code_of(error: StoreError) -> Code:
     """The error code for a client."""
-    return error.code if isinstance(error, Refused) else ERROR_CODES[type(error)]
+    return error.code if isinstance(error, AccessRefused) else ERROR_CODES[type(error)]
 
 
 def own_node(path: str) -> Node:
     """One of ZooKeeper's own nodes."""
     node = Node(b"", 0, 0)
     if path == "/zookeeper/config":
-        node.acl = (AclEntry(READ, ANYONE),)
+        node.acl = (ZnodeAclEntry(READ, ANYONE),)
         node.aversion = -1
     return node
 
@@ -158,9 +158,9 @@ def tree_op(call: Call, opcode: int, record: Any) -> TreeOp:
         return create_op(call, opcode, record)
     if opcode == OpCode.DELETE:
         if not record.path or "/" not in record.path or "\0" in record.path:
-            raise Refused(Code.BAD_ARGUMENTS)
+            raise AccessRefused(Code.BAD_ARGUMENTS)
         if record.path in SPECIAL_PATHS:
-            raise Refused(Code.BAD_ARGUMENTS)
+            raise AccessRefused(Code.BAD_ARGUMENTS)
         return Delete(record.path, record.version)
     path = validate_path(record.path)
     if isinstance(record, SetDataRequest):
@@ -174,13 +174,13 @@ def tree_op(call: Call, opcode: int, record: Any) -> TreeOp:
 def create_op(call: Call, opcode: int, record: CreateRequest | CreateTtlRequest) -> TreeOp:
     """The tree's form of a create. Errors: Refused."""
     if isinstance(record, CreateTtlRequest) or record.flags in CREATE_WITH_TTL:
-        raise Refused(Code.UNIMPLEMENTED)
+        raise AccessRefused(Code.UNIMPLEMENTED)
     if record.flags not in CREATE_MODES:
-        raise Refused(Code.BAD_ARGUMENTS)
+        raise AccessRefused(Code.BAD_ARGUMENTS)
     ephemeral, sequential = CREATE_MODES[record.flags]
     path = record.path
     if path is None or "/" not in path or "\0" in path:
-        raise Refused(Code.BAD_ARGUMENTS)
+        raise AccessRefused(Code.BAD_ARGUMENTS)
     acl = expand_acl(record.acl, call.connection.ids)
     owner = 0
     if opcode == OpCode.CREATE_CONTAINER:
@@ -212,7 +212,7 @@ def write_result(out: bytearray, opcode: int, result: OpResult, stat: Stat | Non
         STAT_RECORD.write(out, stat)
 
 
-def multi_ops(reader: Reader, allowed: frozenset[OpCode]) -> Iterator[list[MultiOp]]:
+def multi_ops(reader: JuteReader, allowed: frozenset[OpCode]) -> Iterator[list[MultiOp]]:
     """The ops of a multi, as many at a time as are handled in one step. Errors: JuteError."""
     ops: list[MultiOp] = []
     end = reader.position + BYTES_IN_STEP
@@ -224,7 +224,7 @@ def multi_ops(reader: Reader, allowed: frozenset[OpCode]) -> Iterator[list[Multi
     yield ops
 
 
-def multi(call: Call, reader: Reader) -> Steps:
+def multi(call: Call, reader: JuteReader) -> Steps:
     """Apply all ops, or none. In that case each result is an error, and the first failed op has its own.
 
     The ops are read in steps and then applied in one, so that no other request sees a part of their effects.
@@ -271,7 +271,7 @@ def check(call: Call, record: VersionRequest) -> bytes:
 def reconfig(call: Call, _: object) -> bytes:
     """Refuse, since there is nothing to reconfigure."""
     call.served.tree.zxid += 1
-    raise Refused(Code.RECONFIG_DISABLED)
+    raise AccessRefused(Code.RECONFIG_DISABLED)
 
 
 # Reads
@@ -282,7 +282,7 @@ def exists(call: Call, record: WatchingRequest) -> bytes:
     if record.path is None:
         raise JuteError("a null path")
     if "\0" in record.path:
-        raise Refused(Code.BAD_ARGUMENTS)
+        raise AccessRefused(Code.BAD_ARGUMENTS)
     node = call.served.tree.nodes.get(record.path or "/")
     if node is not None:
         check_acl(node.acl, READ, call.connection.ids)
@@ -333,7 +333,7 @@ def get_acl(call: Call, record: PathRequest) -> bytes:
     acl = OPEN if node.acl is None else node.acl
     try:
         check_acl(node.acl, ADMIN, call.connection.ids)
-    except Refused:
+    except AccessRefused:
         acl = hide_passwords(acl)
     return encode(GetAclReply(acl, node.stat()))
 
@@ -355,7 +355,7 @@ def get_ephemerals(call: Call, record: PathRequest) -> bytes:
     return encode(NamesReply(tuple(sorted(shown))))
 
 
-def multi_read(call: Call, reader: Reader) -> Steps:
+def multi_read(call: Call, reader: JuteReader) -> Steps:
     """Several reads of the same state, each with its own result or error; they leave no watches.
 
     Errors: JuteError for a reply of more than MAX_MULTI_READ_BYTES.
@@ -399,7 +399,7 @@ def who_am_i(call: Call, _: object) -> bytes:
 # Watches
 
 
-def set_watches(call: Call, reader: Reader) -> Steps:
+def set_watches(call: Call, reader: JuteReader) -> Steps:
     """Leave watches after a reconnect; changes in the meantime are reported immediately.
 
     A watch is left in one step with the comparison of its node, so that it misses no change between the steps.
@@ -429,11 +429,11 @@ def set_watches(call: Call, reader: Reader) -> Steps:
     return b""
 
 
-def read_watched(reader: Reader, most: int) -> tuple[str, ...]:
+def read_watched(reader: JuteReader, most: int) -> tuple[str, ...]:
     """A vector of paths. Errors: Refused (THROTTLED_OP) for more paths than may be watched; JuteError."""
     start = reader.position
     if INT32.read(reader) > most:
-        raise Refused(Code.THROTTLED_OP)
+        raise AccessRefused(Code.THROTTLED_OP)
     reader.position = start
     paths: tuple[str, ...] | None = STRINGS.read(reader)
     if paths is None or None in paths:
@@ -487,7 +487,7 @@ def watch_tables(call: Call, record: WatchTypeRequest) -> list[Any]:
 def check_watches(call: Call, record: WatchTypeRequest) -> bytes:
     """Check that such a watch exists. Errors: Refused (NO_WATCHER)."""
     if not any(table.has(record.path, call.connection) for table in watch_tables(call, record)):
-        raise Refused(Code.NO_WATCHER)
+        raise AccessRefused(Code.NO_WATCHER)
     return b""
 
 
@@ -495,7 +495,7 @@ def remove_watches(call: Call, record: WatchTypeRequest) -> bytes:
     """Remove watches. Errors: Refused (NO_WATCHER)."""
     removed = [table.remove(record.path, call.connection) for table in watch_tables(call, record)]
     if not any(removed):
-        raise Refused(Code.NO_WATCHER)
+        raise AccessRefused(Code.NO_WATCHER)
     return b""
 
 

@@ -19,7 +19,7 @@ SLICE_US = 3_000
 LONG_US = 2_000
 
 
-class Client(Protocol):
+class WaitingClient(Protocol):
     """A client with requests. Shape: `cost_us` belongs to the rotation; 0 at first. A step counts as a request here."""
 
     cost_us: float
@@ -29,7 +29,7 @@ class Client(Protocol):
         ...
 
 
-class Rotation:
+class RequestRotation:
     """Gives the clients their turns.
 
     Shape: `cpu_us` is the CPU time of this thread, and decides what is long, because short requests may take long by the clock
@@ -39,12 +39,12 @@ class Rotation:
     def __init__(self, loop: asyncio.AbstractEventLoop, cpu_us: Callable[[], int]) -> None:
         self._loop = loop
         self._cpu_us = cpu_us
-        self._short: deque[Client] = deque()
-        self._long: deque[Client] = deque()
+        self._short: deque[WaitingClient] = deque()
+        self._long: deque[WaitingClient] = deque()
         self._scheduled = False
         self._resting = False
 
-    def add(self, client: Client) -> None:
+    def add(self, client: WaitingClient) -> None:
         """Queue a client that has requests."""
         (self._long if client.cost_us > LONG_US else self._short).append(client)
         self._schedule()
@@ -68,7 +68,7 @@ class Rotation:
             self._loop.call_later(longest_us / 1e6, self._rested)
         self._schedule()
 
-    def _handle(self, client: Client) -> int:
+    def _handle(self, client: WaitingClient) -> int:
         """Handle one request; return the time it took."""
         began_us = self._cpu_us()
         more = client.handle_next()

@@ -7,8 +7,8 @@ from collections import defaultdict
 from ..acl import READ, Acl
 from ..store import EventKind, NoNode
 from ..tree import Applied, Node, NodeTree
-from .access import Refused, check_acl
-from .connection import Connection, Effects
+from .access import AccessRefused, check_acl
+from .connection import Effects, ZookeeperConnection
 from .jute import STRINGS
 from .records import Code, EventType, encode_notification
 from .watches import WatchMode, WatchTable, cost_of, joined
@@ -39,9 +39,9 @@ class Readers:
     """Which connections may read nodes, for one transaction."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, Connection], bool] = {}
+        self._known: dict[tuple[int, ZookeeperConnection], bool] = {}
 
-    def may_read(self, acl: Acl, connection: Connection) -> bool:
+    def may_read(self, acl: Acl, connection: ZookeeperConnection) -> bool:
         """Whether a list permits it. Shape: all lists exist until the transaction is over."""
         key = (id(acl), connection)
         known = self._known.get(key)
@@ -49,7 +49,7 @@ class Readers:
             try:
                 check_acl(acl, READ, connection.ids)
                 known = True
-            except Refused:
+            except AccessRefused:
                 known = False
             self._known[key] = known
         return known
@@ -59,11 +59,11 @@ class Notices:
     """Notifications in order; those for the same connections are put together."""
 
     def __init__(self) -> None:
-        self._told: tuple[Connection, ...] = ()
+        self._told: tuple[ZookeeperConnection, ...] = ()
         self._frames: list[bytes] = []
-        self._all: defaultdict[Connection, list[tuple[bytes, int]]] = defaultdict(list)
+        self._all: defaultdict[ZookeeperConnection, list[tuple[bytes, int]]] = defaultdict(list)
 
-    def add(self, told: tuple[Connection, ...], frame: bytes) -> None:
+    def add(self, told: tuple[ZookeeperConnection, ...], frame: bytes) -> None:
         """Add one for these connections."""
         if told is not self._told and told != self._told:
             self._flush()
@@ -89,8 +89,8 @@ class ServedTree:
 
     def __init__(self, tree: NodeTree) -> None:
         self.tree = tree
-        self.data_watches: WatchTable[Connection] = WatchTable()
-        self.child_watches: WatchTable[Connection] = WatchTable()
+        self.data_watches: WatchTable[ZookeeperConnection] = WatchTable()
+        self.child_watches: WatchTable[ZookeeperConnection] = WatchTable()
         self._names: dict[
             str, tuple[int, bytes]
         ] = {}  # by path: pzxid of the node, and its encoded list
@@ -120,19 +120,21 @@ class ServedTree:
 
     # Watches
 
-    def watch(self, table: WatchTable[Connection], path: str, connection: Connection) -> None:
+    def watch(
+        self, table: WatchTable[ZookeeperConnection], path: str, connection: ZookeeperConnection
+    ) -> None:
         """Leave a one-time watch. Errors: Refused (THROTTLED_OP)."""
         if connection not in table.by_path.get(path, ()):
             self.expect_room(connection, cost_of(path))
         table.add(path, connection)
 
-    def watch_for_good(self, path: str, connection: Connection, mode: WatchMode) -> None:
+    def watch_for_good(self, path: str, connection: ZookeeperConnection, mode: WatchMode) -> None:
         """Leave a persistent watch. Errors: Refused (THROTTLED_OP)."""
         self.expect_room(connection, 2 * cost_of(path))
         for table in (self.data_watches, self.child_watches):
             table.add(path, connection, mode)
 
-    def expect_room(self, connection: Connection, more_bytes: int) -> None:
+    def expect_room(self, connection: ZookeeperConnection, more_bytes: int) -> None:
         """Refuse watches that take more memory than is left for a connection. Errors: Refused (THROTTLED_OP)."""
         tables = (self.data_watches, self.child_watches)
         held = more_bytes + sum(table.held_bytes.get(connection, 0) for table in tables)
@@ -140,7 +142,7 @@ class ServedTree:
         if held > CONNECTION_WATCH_BYTES or (
             everything > ALL_WATCH_BYTES and held > MIN_WATCH_BYTES
         ):
-            raise Refused(Code.THROTTLED_OP)
+            raise AccessRefused(Code.THROTTLED_OP)
 
     def applied(self, applied: Applied, effects: Effects) -> None:
         """Record that a request changed the tree, and notify watchers before the request is answered."""
@@ -179,13 +181,15 @@ class ServedTree:
         """Remove a part of what removed watches have left behind."""
         self.child_watches.tidy(self.data_watches.tidy(TIDY_STEPS))
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: ZookeeperConnection) -> None:
         """Remove the watches of a connection that is closed."""
         for table in (self.data_watches, self.child_watches):
             table.remove_watcher(connection)
         self.tidy()
 
-    def readable(self, connection: Connection, path: str | None, permission: int = READ) -> Node:
+    def readable(
+        self, connection: ZookeeperConnection, path: str | None, permission: int = READ
+    ) -> Node:
         """The node of a read request. Errors: NoNode, Refused."""
         node = self.tree.nodes.get(path or "/") if path is not None else None
         if node is None:

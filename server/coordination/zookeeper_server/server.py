@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ...clock import SystemClock, cpu_us
 from ..embedded import EmbeddedTree
-from .connection import Connection, Effects, Now
-from .machine import DEFAULT_LIMITS, Limits, Machine
-from .rotation import Rotation
-from .words import WORDS, Facts, answer, refusal
+from .connection import Effects, Now, ZookeeperConnection
+from .machine import DEFAULT_LIMITS, Machine, SessionTimeoutLimits
+from .rotation import RequestRotation
+from .words import WORDS, ProcessFacts, answer, refusal
 
 if TYPE_CHECKING:
     from ...clock import Clock
-    from ..embedded import Group
+    from ..embedded import WriteGroup
     from ..store import StoreClosed
     from ..tree import Applied
 
@@ -50,12 +50,12 @@ MAX_UNSENT_BYTES = 64 << 20
 CLOSING_S = 10.0
 
 
-class Settings(NamedTuple):
+class ServerSettings(NamedTuple):
     """The settings of a server."""
 
     host: str = "127.0.0.1"
     port: int = 2181
-    limits: Limits = DEFAULT_LIMITS
+    limits: SessionTimeoutLimits = DEFAULT_LIMITS
     words: frozenset[str] = frozenset(WORDS)
     #: 0 for any number.
     max_client_connections: int = MAX_CLIENT_CONNECTIONS
@@ -66,10 +66,10 @@ class Held:
 
     __slots__ = ("arrived_ms", "frames", "group")
 
-    def __init__(self, group: Group, arrived_ms: int) -> None:
+    def __init__(self, group: WriteGroup, arrived_ms: int) -> None:
         self.group = group
         self.arrived_ms = arrived_ms
-        self.frames: list[tuple[Connection, bytes | None]] = []
+        self.frames: list[tuple[ZookeeperConnection, bytes | None]] = []
 
 
 class Latency:
@@ -97,7 +97,7 @@ class Latency:
 class ZooKeeperServer:
     """Serves an embedded tree to ZooKeeper's clients."""
 
-    def __init__(self, tree: EmbeddedTree, clock: Clock, settings: Settings) -> None:
+    def __init__(self, tree: EmbeddedTree, clock: Clock, settings: ServerSettings) -> None:
         self._tree = tree
         self.clock = clock
         self.settings = settings
@@ -109,14 +109,14 @@ class ZooKeeperServer:
             new_password=lambda: secrets.token_bytes(16),
             limits=settings.limits,
         )
-        self.rotation = Rotation(
+        self.rotation = RequestRotation(
             self._loop, cpu_us if isinstance(clock, SystemClock) else clock.monotonic_us
         )
         self.started = self.now()
         self.latency = Latency()
         self.received = 0
         self.sent = 0
-        self.protocols: dict[Connection, ClientProtocol] = {}
+        self.protocols: dict[ZookeeperConnection, ClientProtocol] = {}
         self.slow_readers: set[ClientProtocol] = set()
         self._connections_from: Counter[str] = Counter()
         self._held: deque[Held] = deque()
@@ -135,7 +135,7 @@ class ZooKeeperServer:
         cls,
         path: Path | None,
         clock: Clock,
-        settings: Settings = Settings(),  # noqa: B008 - a value
+        settings: ServerSettings = ServerSettings(),  # noqa: B008 - a value
     ) -> ZooKeeperServer:
         """Open the store file and serve it. Errors: StoreClosed, OSError (address in use)."""
         tree = await EmbeddedTree.open(path, clock, keep_sessions=True)
@@ -187,7 +187,7 @@ class ZooKeeperServer:
 
     # From the clients
 
-    def connection_made(self, protocol: ClientProtocol, port: int) -> Connection | None:
+    def connection_made(self, protocol: ClientProtocol, port: int) -> ZookeeperConnection | None:
         """Handle a new client; None if its address has too many connections."""
         host, limit = protocol.client_host, self.settings.max_client_connections
         if 0 < limit <= self._connections_from[host]:
@@ -198,7 +198,7 @@ class ZooKeeperServer:
         self.protocols[connection] = protocol
         return connection
 
-    def connection_lost(self, connection: Connection) -> None:
+    def connection_lost(self, connection: ZookeeperConnection) -> None:
         """Handle a lost client."""
         protocol = self.protocols.pop(connection)
         self.slow_readers.discard(protocol)
@@ -208,7 +208,7 @@ class ZooKeeperServer:
         self.machine.disconnected(connection)
         self._tick_earlier()
 
-    def message(self, connection: Connection, message: bytes | None) -> None:
+    def message(self, connection: ZookeeperConnection, message: bytes | None) -> None:
         """Handle a message, or the next step of the last one if it is unfinished."""
         try:
             if message is None:
@@ -229,7 +229,7 @@ class ZooKeeperServer:
         if word not in self.settings.words:
             return refusal(word)
         limits = self.settings.limits
-        facts = Facts(
+        facts = ProcessFacts(
             program="kwire",
             started=self.started,
             latency=self.latency.summary(),
@@ -273,7 +273,9 @@ class ZooKeeperServer:
         self.sent += effects.sent
         self._tick_earlier()
 
-    def _hold(self, group: Group, frames: list[tuple[Connection, bytes | None]]) -> None:
+    def _hold(
+        self, group: WriteGroup, frames: list[tuple[ZookeeperConnection, bytes | None]]
+    ) -> None:
         if not self._held or self._held[-1].group is not group:
             held = Held(group, self.clock.monotonic_ms())
             self._held.append(held)
@@ -299,9 +301,9 @@ class ZooKeeperServer:
         for protocol in released:
             protocol.go_on()
 
-    def _send(self, frames: list[tuple[Connection, bytes | None]]) -> None:
-        out: dict[Connection, list[bytes]] = {}
-        closing: list[Connection] = []
+    def _send(self, frames: list[tuple[ZookeeperConnection, bytes | None]]) -> None:
+        out: dict[ZookeeperConnection, list[bytes]] = {}
+        closing: list[ZookeeperConnection] = []
         for connection, message in frames:
             if message is None:
                 closing.append(connection)
@@ -375,7 +377,7 @@ class ClientProtocol(asyncio.Protocol):
         self._queued = False
         self.cost_us = 0.0
         self._writing_paused = False
-        self._connection: Connection | None = None
+        self._connection: ZookeeperConnection | None = None
         self.client_host = ""
         #: The size of the replies that wait for a commit.
         self.held_bytes = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from .connection import Connection, Now
+from .connection import Now, ZookeeperConnection
 from .machine import Machine
 from .records import OpCode
 
@@ -24,7 +24,7 @@ ZOOKEEPER_VERSION = "3.8.4"
 MAX_TEXT = 1 << 20
 
 
-class Facts(NamedTuple):
+class ProcessFacts(NamedTuple):
     """Facts that only the process around the machine knows.
 
     Shape: `latency` is minimum, mean and maximum, in ms; `settings` and `environment` are shown unchanged.
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
     environment: Mapping[str, str]
 
 
-def answer(word: str, machine: Machine, facts: Facts, now: Now) -> str:
+def answer(word: str, machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """The text for a word of `WORDS`."""
     return WORDS[word](machine, facts, now)
 
@@ -50,22 +50,22 @@ def refusal(word: str) -> str:
     return f"{word} is not executed because it is not in the whitelist."
 
 
-def version_line(facts: Facts) -> str:
+def version_line(facts: ProcessFacts) -> str:
     """The first line of several answers; libraries read the version from it."""
     return f"Zookeeper version: {ZOOKEEPER_VERSION}-{facts.program}, standalone, not replicated\n"
 
 
-def ruok(machine: Machine, facts: Facts, now: Now) -> str:
+def ruok(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """Whether the server is running."""
     return "imok"
 
 
-def isro(machine: Machine, facts: Facts, now: Now) -> str:
+def isro(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """Whether the server is read-only."""
     return "rw"
 
 
-def summary(machine: Machine, facts: Facts) -> str:
+def summary(machine: Machine, facts: ProcessFacts) -> str:
     """The last lines of srvr and stat."""
     least, mean, most = facts.latency
     return (
@@ -77,12 +77,12 @@ def summary(machine: Machine, facts: Facts) -> str:
     )
 
 
-def srvr(machine: Machine, facts: Facts, now: Now) -> str:
+def srvr(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """The server."""
     return version_line(facts) + summary(machine, facts)
 
 
-def stat(machine: Machine, facts: Facts, now: Now) -> str:
+def stat(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """The server and its clients."""
     clients = text_of(
         f" {place(connection)}(queued=0,recved={connection.received},sent={connection.sent})\n"
@@ -91,12 +91,12 @@ def stat(machine: Machine, facts: Facts, now: Now) -> str:
     return f"{version_line(facts)}Clients:\n{clients}\n{summary(machine, facts)}"
 
 
-def place(connection: Connection) -> str:
+def place(connection: ZookeeperConnection) -> str:
     """A client's address, and whether it has a session."""
     return f"/{connection.address}:{connection.port}[{1 if connection.session_id else 0}]"
 
 
-def cons(machine: Machine, facts: Facts, now: Now) -> str:
+def cons(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """The connections."""
     return text_of(described_connections(machine)) + "\n"
 
@@ -121,19 +121,19 @@ def operation(opcode: int) -> str:
     return OpCode(opcode).name if opcode in OpCode.__members__.values() else "NA"
 
 
-def conf(machine: Machine, facts: Facts, now: Now) -> str:
+def conf(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """The settings."""
     return lines(f"{name}={value}" for name, value in facts.settings.items())
 
 
-def envi(machine: Machine, facts: Facts, now: Now) -> str:
+def envi(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """The environment."""
     own = {"zookeeper.version": f"{ZOOKEEPER_VERSION}-{facts.program}"}
     described = (f"{name}={value}" for name, value in (own | dict(facts.environment)).items())
     return "Environment:\n" + lines(described)
 
 
-def mntr(machine: Machine, facts: Facts, now: Now) -> str:
+def mntr(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """Figures for monitoring."""
     nodes = machine.tree.nodes
     least, mean, most = facts.latency
@@ -158,7 +158,7 @@ def mntr(machine: Machine, facts: Facts, now: Now) -> str:
     return lines(f"zk_{name}\t{value}" for name, value in figures.items())
 
 
-def dump(machine: Machine, facts: Facts, now: Now) -> str:
+def dump(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """Sessions and their ephemeral nodes."""
     ends = (
         f"0x{session_id:x}\t{session.deadline_ms - now.monotonic_ms}ms"
@@ -172,7 +172,7 @@ def dump(machine: Machine, facts: Facts, now: Now) -> str:
     )
 
 
-def wchs(machine: Machine, facts: Facts, now: Now) -> str:
+def wchs(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """The number of watches."""
     table = machine.served.data_watches
     return (
@@ -181,7 +181,7 @@ def wchs(machine: Machine, facts: Facts, now: Now) -> str:
     )
 
 
-def wchc(machine: Machine, facts: Facts, now: Now) -> str:
+def wchc(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """Watches by session."""
     return listed(
         (f"0x{connection.session_id:x}", paths)
@@ -189,7 +189,7 @@ def wchc(machine: Machine, facts: Facts, now: Now) -> str:
     )
 
 
-def wchp(machine: Machine, facts: Facts, now: Now) -> str:
+def wchp(machine: Machine, facts: ProcessFacts, now: Now) -> str:
     """Watches by path."""
     return listed(
         (path, (f"0x{connection.session_id:x}" for connection in watchers))
@@ -224,7 +224,7 @@ def text_of(parts: Iterable[str]) -> str:
     return "".join(taken)
 
 
-WORDS: dict[str, Callable[[Machine, Facts, Now], str]] = {
+WORDS: dict[str, Callable[[Machine, ProcessFacts, Now], str]] = {
     "ruok": ruok,
     "isro": isro,
     "srvr": srvr,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from .mechanism import Authenticated, Challenge, LoginFailed, Mechanism, SaslServer
 
 
-class State(Enum):
+class LoginState(Enum):
     """The message that is expected next."""
 
     REQUESTS = "SaslHandshake or ApiVersions"
@@ -88,7 +88,7 @@ class Authenticator:
         max_reauth_ms: Callable[[str], int],
         previous: LoggedIn | None = None,
     ) -> None:
-        self.state = State.REQUESTS if previous is None else State.HANDSHAKE
+        self.state = LoginState.REQUESTS if previous is None else LoginState.HANDSHAKE
         self.failure: Failure | None = None
         self.logged_in: LoggedIn | None = None
         self._mechanisms = mechanisms
@@ -102,7 +102,7 @@ class Authenticator:
         """The names of the listener's mechanisms."""
         return list(self._mechanisms)
 
-    def require(self, *states: State) -> None:
+    def require(self, *states: LoginState) -> None:
         """Errors: IllegalState unless the login is in one of these states."""
         if self.state not in states:
             raise IllegalState(f"{self.state.value} was expected")
@@ -111,15 +111,15 @@ class Authenticator:
 
     def versions_told(self) -> None:
         """Note that ApiVersions was answered without an error; it is not answered again."""
-        self.require(State.REQUESTS)
-        self.state = State.HANDSHAKE
+        self.require(LoginState.REQUESTS)
+        self.state = LoginState.HANDSHAKE
 
     def handshake(self, mechanism: str, *, bare_tokens: bool) -> bool:
         """Handle SaslHandshake with this mechanism. False if it is not enabled: the login has failed.
 
         Errors: IllegalState.
         """
-        self.require(State.REQUESTS, State.HANDSHAKE)
+        self.require(LoginState.REQUESTS, LoginState.HANDSHAKE)
         chosen = self._mechanisms.get(mechanism)
         if chosen is None:
             self._fail(mechanism, "", "the mechanism is not enabled")
@@ -127,10 +127,10 @@ class Authenticator:
         self.mechanism = mechanism
         if self._previous is not None and self._previous.mechanism != mechanism:
             # Answered like a success, as in Apache Kafka, which counts the failure later.
-            self.state = State.OTHER_MECHANISM
+            self.state = LoginState.OTHER_MECHANISM
             return True
         self._server = chosen.server()
-        self.state = State.TOKEN if bare_tokens else State.AUTHENTICATE
+        self.state = LoginState.TOKEN if bare_tokens else LoginState.AUTHENTICATE
         return True
 
     def evaluate(self, token: bytes, now_ms: int) -> Step | Awaitable[Challenge | Authenticated]:
@@ -138,7 +138,7 @@ class Authenticator:
 
         Errors: IllegalState.
         """
-        if self.state is State.OTHER_MECHANISM:
+        if self.state is LoginState.OTHER_MECHANISM:
             assert self._previous is not None
             reason = (
                 f"SASL mechanism '{self.mechanism}' requested by client is not supported for"
@@ -146,7 +146,7 @@ class Authenticator:
             )
             self._fail(self.mechanism, "", reason)
             raise IllegalState(reason)
-        self.require(State.AUTHENTICATE, State.TOKEN)
+        self.require(LoginState.AUTHENTICATE, LoginState.TOKEN)
         assert self._server is not None
         try:
             result = self._server.evaluate(token)
@@ -172,7 +172,7 @@ class Authenticator:
             )
         lifetime_ms = self._lifetime_ms(result.expires_ms, now_ms)
         self.logged_in = LoggedIn(result.principal, result.by_token, self.mechanism, lifetime_ms)
-        self.state = State.DONE
+        self.state = LoginState.DONE
         self._server = None
         return Step(result.token, lifetime_ms or 0)
 
@@ -190,7 +190,7 @@ class Authenticator:
         return Step(b"", 0, message)
 
     def _fail(self, mechanism: str, user: str, reason: str) -> None:
-        self.state = State.FAILED
+        self.state = LoginState.FAILED
         self.failure = Failure(mechanism, user, reason)
         self._server = None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
-class Token(NamedTuple):
+class ValidToken(NamedTuple):
     """The content of a valid token. Shape: `expires_ms` is its `exp`, in wall-clock milliseconds."""
 
     subject: str
@@ -40,7 +40,7 @@ class ClaimRules:
     subject_claim: str = "sub"
     clock_skew_ms: int = 30_000
 
-    def check(self, claims: Mapping[str, Any], now_ms: int) -> Token:
+    def check(self, claims: Mapping[str, Any], now_ms: int) -> ValidToken:
         """The content of the token, if it is accepted. Errors: InvalidToken."""
         expires_ms = time_of(claims, "exp", required=True)
         issued_ms = time_of(claims, "iat", required=True)
@@ -58,7 +58,7 @@ class ClaimRules:
         if self.issuer and claims.get("iss") != self.issuer:
             raise InvalidToken("the issuer (iss) is not sasl.oauthbearer.expected.issuer")
         check_scopes(claims, self.scope_claim)
-        return Token(subject_of(claims, self.subject_claim), expires_ms)
+        return ValidToken(subject_of(claims, self.subject_claim), expires_ms)
 
     def _check_audience(self, claim: object) -> None:
         """As in jose4j, refuse a token for another audience even if none is expected."""
@@ -82,7 +82,7 @@ class UnsecuredClaimRules:
     subject_claim: str = "sub"
     clock_skew_ms: int = 0
 
-    def check(self, claims: Mapping[str, Any], now_ms: int) -> Token:
+    def check(self, claims: Mapping[str, Any], now_ms: int) -> ValidToken:
         """The content of the token, if it is accepted. Errors: InvalidToken."""
         subject = subject_of(claims, self.subject_claim)
         issued_ms = time_of(claims, "iat")
@@ -100,7 +100,7 @@ class UnsecuredClaimRules:
                 "the token lacks a part of unsecuredValidatorRequiredScope",
                 scope=" ".join(self.required_scope),
             )
-        return Token(subject, expires_ms)
+        return ValidToken(subject, expires_ms)
 
 
 def time_of(claims: Mapping[str, Any], name: str, *, required: bool = False) -> int | None:

@@ -11,7 +11,7 @@ from .mechanisms import expect_module
 
 if TYPE_CHECKING:
     from ..jaas import LoginModule
-    from .sources import Settings
+    from .sources import MechanismSettings
 
 SERVICE = "sasl.kerberos.service.name"
 #: Each login has a ticket cache with its own name: caches in memory outlive the object that filled them.
@@ -88,8 +88,8 @@ class GssapiLogin:
         return GssapiClient(self._service, host, credentials)
 
 
-def login_of(settings: Settings, module: LoginModule) -> GssapiLogin:
-    """The logins according to a listener's settings. Errors: what `Settings.refusal` returns."""
+def login_of(settings: MechanismSettings, module: LoginModule) -> GssapiLogin:
+    """The logins according to a listener's settings. Errors: what `MechanismSettings.refusal` returns."""
     expect_library(settings)
     expect_module(settings, NAME, module, "Krb5LoginModule")
     keytab, principal = keytab_of(settings, module)

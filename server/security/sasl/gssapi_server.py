@@ -17,7 +17,7 @@ from .mechanism import Authenticated, Challenge, LoginFailed
 
 if TYPE_CHECKING:
     from ..jaas import LoginModule
-    from .sources import Settings, Sources
+    from .sources import LoginServices, MechanismSettings
 
 NAME = "GSSAPI"
 #: One octet with the offered layers (1: none), and three octets with the largest message, 0 without a layer.
@@ -122,8 +122,10 @@ class GssapiMechanism:
         return gssapi.SecurityContext(creds=self._credentials, usage="accept")
 
 
-def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> GssapiMechanism:
-    """The mechanism according to a listener's settings; reads the keytab. Errors: what `Settings.refusal` returns."""
+def mechanism_of(
+    settings: MechanismSettings, module: LoginModule, sources: LoginServices
+) -> GssapiMechanism:
+    """The mechanism according to a listener's settings; reads the keytab. Errors: what `MechanismSettings.refusal` returns."""
     import gssapi
 
     keytab, principal = keytab_of(settings, module)
@@ -146,8 +148,8 @@ def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> G
     return GssapiMechanism(credentials, namer, sources.in_thread)
 
 
-def expect_library(settings: Settings) -> None:
-    """Refuse GSSAPI if its package, or the C library below it, is missing. Errors: what `Settings.refusal` returns."""
+def expect_library(settings: MechanismSettings) -> None:
+    """Refuse GSSAPI if its package, or the C library below it, is missing. Errors: what `MechanismSettings.refusal` returns."""
     try:
         import gssapi  # noqa: F401
     except (ImportError, OSError) as error:
@@ -158,8 +160,8 @@ def expect_library(settings: Settings) -> None:
         ) from error
 
 
-def keytab_of(settings: Settings, module: LoginModule) -> tuple[str, str]:
-    """The keytab's path and the principal in a login module. Errors: what `Settings.refusal` returns."""
+def keytab_of(settings: MechanismSettings, module: LoginModule) -> tuple[str, str]:
+    """The keytab's path and the principal in a login module. Errors: what `MechanismSettings.refusal` returns."""
     keytab, principal = module.get("keyTab"), module.get("principal")
     if module.get("useKeyTab").lower() != "true" or not keytab or not principal:
         raise settings.refusal(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..jaas import LoginModule
     from .mechanism import Mechanism
-    from .sources import Settings, Sources
+    from .sources import LoginServices, MechanismSettings
 
 NONE: Mapping[str, Mechanism] = MappingProxyType({})
 ENABLED = "sasl.enabled.mechanisms"
@@ -24,11 +24,13 @@ OWN_HANDLERS = "org.apache.kafka.common.security."
 
 
 #: Makes one mechanism of a listener. Shape: (its settings, its login module or None if none is set, sources).
-#: Errors: what `Settings.refusal` returns.
-Factory = Callable[["Settings", "LoginModule | None", "Sources"], "Mechanism"]
+#: Errors: what `MechanismSettings.refusal` returns.
+Factory = Callable[["MechanismSettings", "LoginModule | None", "LoginServices"], "Mechanism"]
 
 
-def plain(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
+def plain(
+    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+) -> Mechanism:
     """PLAIN, whose users are options of the login module."""
     from .plain import PLAIN, PlainMechanism
 
@@ -46,7 +48,9 @@ def plain(settings: Settings, module: LoginModule | None, sources: Sources) -> M
 def scram(name: str) -> Factory:
     """SCRAM, whose users are in the coordination store; it needs no login module."""
 
-    def make(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
+    def make(
+        settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+    ) -> Mechanism:
         from .scram import ScramMechanism, ScramUsers
 
         expect_module(settings, name, module, "ScramLoginModule")
@@ -56,7 +60,9 @@ def scram(name: str) -> Factory:
     return make
 
 
-def oauthbearer(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
+def oauthbearer(
+    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+) -> Mechanism:
     """OAUTHBEARER, with signed tokens unless unsigned ones are enabled."""
     from .oauthbearer import mechanism_of
 
@@ -64,7 +70,9 @@ def oauthbearer(settings: Settings, module: LoginModule | None, sources: Sources
     return mechanism_of(settings, module, sources)
 
 
-def gssapi(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
+def gssapi(
+    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+) -> Mechanism:
     """GSSAPI, with the keytab of the login module; the library is an extra."""
     from .gssapi_server import expect_library, mechanism_of
 
@@ -93,12 +101,12 @@ MECHANISMS: dict[str, Factory] = {
 READ_FILES = frozenset({"GSSAPI", "OAUTHBEARER"})
 
 
-def enabled_names(settings: Settings) -> list[str]:
+def enabled_names(settings: MechanismSettings) -> list[str]:
     """The names in `sasl.enabled.mechanisms`, in order."""
     return [name.strip() for name in settings.get_list(ENABLED) if name.strip()]
 
 
-def changed_mechanisms(settings: Settings, changed: Collection[str]) -> set[str]:
+def changed_mechanisms(settings: MechanismSettings, changed: Collection[str]) -> set[str]:
     """The enabled mechanisms of a listener that depend on settings with these names; all of them if the list has
     changed.
     """
@@ -114,7 +122,7 @@ def changed_mechanisms(settings: Settings, changed: Collection[str]) -> set[str]
 
 
 def build_mechanisms(
-    settings: Settings, sources: Sources, kept: Mapping[str, Mechanism] = NONE
+    settings: MechanismSettings, sources: LoginServices, kept: Mapping[str, Mechanism] = NONE
 ) -> dict[str, Mechanism]:
     """The enabled mechanisms of a listener by name, in the order of `sasl.enabled.mechanisms`.
 
@@ -140,7 +148,7 @@ def build_mechanisms(
     return made
 
 
-def login_module(settings: Settings) -> LoginModule | None:
+def login_module(settings: MechanismSettings) -> LoginModule | None:
     """The login module of the broker's side of a mechanism.
 
     Shape: only the name with listener and mechanism counts, as in Apache Kafka, which ignores the other names here.
@@ -158,13 +166,13 @@ def login_module(settings: Settings) -> LoginModule | None:
 
 
 def expect_module(
-    settings: Settings, mechanism: str, module: LoginModule | None, class_name: str
+    settings: MechanismSettings, mechanism: str, module: LoginModule | None, class_name: str
 ) -> None:
     """Refuse a login module that belongs to another mechanism."""
     if module is not None and module.class_name != class_name:
         raise settings.refusal(JAAS, f"{mechanism} needs {class_name}, not {module.class_name}")
 
 
-def own_name(settings: Settings, key: str) -> str:
+def own_name(settings: MechanismSettings, key: str) -> str:
     """The name that sets `key` for exactly this listener and mechanism."""
     return next(settings.names(key))

@@ -12,12 +12,12 @@ import re
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .claims import InvalidToken, Token
+from .claims import InvalidToken, ValidToken
 from .mechanism import Authenticated, Challenge, LoginFailed
 
 if TYPE_CHECKING:
     from ..jaas import LoginModule
-    from .sources import Settings, Sources
+    from .sources import LoginServices, MechanismSettings
 
 NAME = "OAUTHBEARER"
 HANDLER = "sasl.server.callback.handler.class"
@@ -50,7 +50,7 @@ UNSECURED_VALIDATOR = (
 class Validator(Protocol):
     """Decides whether a token is accepted."""
 
-    def validate(self, token: str) -> Token | Awaitable[Token]:
+    def validate(self, token: str) -> ValidToken | Awaitable[ValidToken]:
         """The content of the token; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
         ...
 
@@ -113,12 +113,12 @@ class OAuthBearerServer:
             token = self._validator.validate(message.token)
         except InvalidToken as error:
             return self._refuse(error)
-        if isinstance(token, Token):
+        if isinstance(token, ValidToken):
             return accepted(token, message.authorization_id)
         return self._answer(token, message.authorization_id)
 
     async def _answer(
-        self, validated: Awaitable[Token], authorization_id: str
+        self, validated: Awaitable[ValidToken], authorization_id: str
     ) -> Challenge | Authenticated:
         try:
             return accepted(await validated, authorization_id)
@@ -131,7 +131,7 @@ class OAuthBearerServer:
         return Challenge(text.encode())
 
 
-def accepted(token: Token, authorization_id: str) -> Authenticated:
+def accepted(token: ValidToken, authorization_id: str) -> Authenticated:
     """The end of a login with a valid token. Errors: LoginFailed if it was for another user."""
     if authorization_id not in ("", token.subject):
         raise LoginFailed(
@@ -178,9 +178,9 @@ class OAuthBearerMechanism:
 
 
 def mechanism_of(
-    settings: Settings, module: LoginModule | None, sources: Sources
+    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
 ) -> OAuthBearerMechanism:
-    """The mechanism according to a listener's settings. Errors: what `Settings.refusal` returns."""
+    """The mechanism according to a listener's settings. Errors: what `MechanismSettings.refusal` returns."""
     handler = settings.get_optional_str(HANDLER)
     validator: Validator
     if handler == UNSECURED_VALIDATOR:

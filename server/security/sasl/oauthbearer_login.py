@@ -23,7 +23,7 @@ from .unsecured_tokens import unsigned_token
 if TYPE_CHECKING:
     from ...clock import Clock
     from ..jaas import LoginModule
-    from .sources import Settings
+    from .sources import MechanismSettings
 
 UNSECURED = "unsecuredLogin"
 #: A token that ends sooner than this is fetched again. Source: sasl.login.refresh.buffer.seconds.
@@ -69,8 +69,8 @@ def fetch_again_ms(token: str, now_ms: int) -> int:
     )
 
 
-def login_of(settings: Settings, module: LoginModule, clock: Clock) -> OAuthBearerLogin:
-    """The logins according to the settings. Errors: what `Settings.refusal` returns."""
+def login_of(settings: MechanismSettings, module: LoginModule, clock: Clock) -> OAuthBearerLogin:
+    """The logins according to the settings. Errors: what `MechanismSettings.refusal` returns."""
     expect_module(settings, NAME, module, "OAuthBearerLoginModule")
     url = settings.get_optional_str("sasl.oauthbearer.token.endpoint.url")
     options = module.options

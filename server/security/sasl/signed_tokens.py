@@ -11,12 +11,12 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .claims import ClaimRules, InvalidToken, Token
+from .claims import ClaimRules, InvalidToken, ValidToken
 from .documents import FetchFailed, read_url, without_secrets
 from .jwks import KeySource, RefreshPolicy, RefreshTimes
 
 if TYPE_CHECKING:
-    from .sources import Settings, Sources
+    from .sources import LoginServices, MechanismSettings
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 #: The algorithms of each kind of key, by (kty, crv).
@@ -94,8 +94,8 @@ class SignedTokens:
         self._jws = jwt.PyJWS()
 
     @classmethod
-    def of(cls, settings: Settings, sources: Sources) -> SignedTokens:
-        """The validator according to the settings. Errors: what `Settings.refusal` returns."""
+    def of(cls, settings: MechanismSettings, sources: LoginServices) -> SignedTokens:
+        """The validator according to the settings. Errors: what `MechanismSettings.refusal` returns."""
         clock = sources.clock
         url = settings.get_str("sasl.oauthbearer.jwks.endpoint.url")
         try:
@@ -135,7 +135,7 @@ class SignedTokens:
         source = KeySource(fetch, none, RefreshPolicy(times), clock, sources.in_thread)
         return cls(rules, source, clock.now_ms)
 
-    def validate(self, token: str) -> Token | Awaitable[Token]:
+    def validate(self, token: str) -> ValidToken | Awaitable[ValidToken]:
         """The content of the token; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
         key_id, algorithm = header_of(token)
         if self._source.is_due():
@@ -145,7 +145,7 @@ class SignedTokens:
             return self._after_refresh(token, key_id, algorithm)
         return self._verify(token, keys, algorithm)
 
-    async def _after_refresh(self, token: str, key_id: str, algorithm: str) -> Token:
+    async def _after_refresh(self, token: str, key_id: str, algorithm: str) -> ValidToken:
         await self._source.refresh()
         return self._verify(token, self._keys_for(key_id, algorithm), algorithm)
 
@@ -157,7 +157,7 @@ class SignedTokens:
             if algorithm in key.algorithms and (not key_id or key.key_id == key_id)
         ]
 
-    def _verify(self, token: str, keys: list[VerificationKey], algorithm: str) -> Token:
+    def _verify(self, token: str, keys: list[VerificationKey], algorithm: str) -> ValidToken:
         import jwt
 
         if not keys:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from .scram import KnownUser
 
 
-class Settings(Protocol):
+class MechanismSettings(Protocol):
     """The settings of a listener, or of one of its mechanisms; see config/listener_settings.py."""
 
-    def mechanism(self, name: str) -> Settings: ...
+    def mechanism(self, name: str) -> MechanismSettings: ...
     def own(self, key: str) -> str | None: ...
     def names(self, key: str) -> Iterator[str]: ...
     def name_in_use(self, key: str) -> str: ...
@@ -27,7 +27,7 @@ class Settings(Protocol):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Sources:
+class LoginServices:
     """The services that mechanisms use while clients log in."""
 
     #: Sanitized user name -> config, of the current image.

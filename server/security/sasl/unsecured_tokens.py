@@ -13,11 +13,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .claims import InvalidToken, Token, UnsecuredClaimRules
+from .claims import InvalidToken, UnsecuredClaimRules, ValidToken
 
 if TYPE_CHECKING:
     from ..jaas import LoginModule
-    from .sources import Settings, Sources
+    from .sources import LoginServices, MechanismSettings
 
 PREFIX = "unsecuredValidator"
 
@@ -31,11 +31,11 @@ class UnsecuredTokens:
 
     @classmethod
     def of(
-        cls, settings: Settings, module: LoginModule | None, sources: Sources
+        cls, settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
     ) -> UnsecuredTokens:
         """The validator with the options of a login module; warns about the consequences.
 
-        Errors: what `Settings.refusal` returns.
+        Errors: what `MechanismSettings.refusal` returns.
         """
         options: Mapping[str, str] = {} if module is None else module.options
         try:
@@ -60,7 +60,7 @@ class UnsecuredTokens:
             sources.clock.now_ms,
         )
 
-    def validate(self, token: str) -> Token:
+    def validate(self, token: str) -> ValidToken:
         """The content of the token. Errors: InvalidToken."""
         return self._rules.check(unsigned_claims(token), self._now_ms())
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .cipher_suites import NoSuchSuites, cipher_suites
 from .principal_rules import InvalidRule, PrincipalRules
-from .stores import Identity, ReadFile, Settings, read_identity, read_trusted
+from .stores import Identity, ReadFile, StoreSettings, read_identity, read_trusted
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -50,7 +50,7 @@ class Credentials(NamedTuple):
         return None if self.identity is None else self.identity.chain[0]
 
 
-def load_credentials(settings: Settings, read: ReadFile, *, login: bool) -> Credentials:
+def load_credentials(settings: StoreSettings, read: ReadFile, *, login: bool) -> Credentials:
     """Read the stores and make both contexts.
 
     Shape: with `login`, clients of the listener log in with SASL, so `ssl.client.auth` counts only if it is set for
@@ -76,13 +76,13 @@ def load_credentials(settings: Settings, read: ReadFile, *, login: bool) -> Cred
     return Credentials(identity, trusted, server, client, rules)
 
 
-def client_context(settings: Settings, read: ReadFile) -> ssl.SSLContext:
+def client_context(settings: StoreSettings, read: ReadFile) -> ssl.SSLContext:
     """The context of a client that may have no certificate of its own. Errors: ConfigError, which names the key."""
     return _client_context(settings, read_identity(settings, read), read_trusted(settings, read))
 
 
 def _client_context(
-    settings: Settings, identity: Identity | None, trusted: list[Certificate] | None
+    settings: StoreSettings, identity: Identity | None, trusted: list[Certificate] | None
 ) -> ssl.SSLContext:
     context = _context(settings, ssl.PROTOCOL_TLS_CLIENT, identity, trusted)
     algorithm = settings.get_str("ssl.endpoint.identification.algorithm").lower()
@@ -95,7 +95,10 @@ def _client_context(
 
 
 def _context(
-    settings: Settings, protocol: int, identity: Identity | None, trusted: list[Certificate] | None
+    settings: StoreSettings,
+    protocol: int,
+    identity: Identity | None,
+    trusted: list[Certificate] | None,
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     # A renegotiation costs the server much more than the client, and Kafka's clients never need it.
@@ -128,7 +131,7 @@ def _context(
     return context
 
 
-def _set_versions_and_suites(context: ssl.SSLContext, settings: Settings) -> None:
+def _set_versions_and_suites(context: ssl.SSLContext, settings: StoreSettings) -> None:
     named = settings.get_list("ssl.enabled.protocols")
     unknown = [name for name in named if name not in VERSIONS and name not in OLD_VERSIONS]
     versions = {VERSIONS[name] for name in named if name in VERSIONS}

@@ -23,7 +23,7 @@ TYPES = ("JKS", "PKCS12", "PEM")
 ReadFile = Callable[[str], bytes]
 
 
-class Settings(Protocol):
+class StoreSettings(Protocol):
     """The settings of one listener."""
 
     def own(self, key: str) -> str | None: ...
@@ -51,7 +51,7 @@ class Identity(NamedTuple):
         return key + b"".join(each.public_bytes(Encoding.PEM) for each in self.chain)
 
 
-def read_identity(settings: Settings, read: ReadFile) -> Identity | None:
+def read_identity(settings: StoreSettings, read: ReadFile) -> Identity | None:
     """The identity in the ssl.keystore.* settings; None without one. Errors: ConfigError."""
     location = settings.get_optional_str("ssl.keystore.location")
     key = settings.get_optional_str("ssl.keystore.key")
@@ -110,7 +110,7 @@ def read_identity(settings: Settings, read: ReadFile) -> Identity | None:
     return _pkcs12_identity(settings, data, password)
 
 
-def read_trusted(settings: Settings, read: ReadFile) -> list[Certificate] | None:
+def read_trusted(settings: StoreSettings, read: ReadFile) -> list[Certificate] | None:
     """The certificates in the ssl.truststore.* settings; None without any. Errors: ConfigError."""
     location = settings.get_optional_str("ssl.truststore.location")
     inline = settings.get_optional_str("ssl.truststore.certificates")
@@ -150,7 +150,7 @@ def read_trusted(settings: Settings, read: ReadFile) -> list[Certificate] | None
     return trusted
 
 
-def store_type(settings: Settings, key: str) -> str:
+def store_type(settings: StoreSettings, key: str) -> str:
     """The type of a store. Errors: ConfigError for a type that kwire does not read."""
     name = settings.get_str(key).upper()
     if name not in TYPES:
@@ -159,7 +159,7 @@ def store_type(settings: Settings, key: str) -> str:
 
 
 def _read_store(
-    settings: Settings, prefix: str, location: str, is_pem: bool, read: ReadFile
+    settings: StoreSettings, prefix: str, location: str, is_pem: bool, read: ReadFile
 ) -> bytes:
     """Read a store's file, and refuse content that does not look like its type. Errors: ConfigError."""
     key = f"{prefix}.location"
@@ -183,7 +183,7 @@ def _read_store(
 
 
 def _pem_identity(
-    settings: Settings, key: bytes, chain: bytes, password: str | None, source: str
+    settings: StoreSettings, key: bytes, chain: bytes, password: str | None, source: str
 ) -> Identity:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -212,7 +212,7 @@ def _block(pem: bytes) -> bytes:
     return pem[begin:]
 
 
-def _pem_certificates(settings: Settings, pem: bytes, source: str) -> list[Certificate]:
+def _pem_certificates(settings: StoreSettings, pem: bytes, source: str) -> list[Certificate]:
     from cryptography.x509 import load_pem_x509_certificates
 
     try:
@@ -223,7 +223,7 @@ def _pem_certificates(settings: Settings, pem: bytes, source: str) -> list[Certi
         raise settings.refusal(source, f"the certificates cannot be read: {error}") from None
 
 
-def _pkcs12_identity(settings: Settings, data: bytes, password: str) -> Identity:
+def _pkcs12_identity(settings: StoreSettings, data: bytes, password: str) -> Identity:
     found = _open_pkcs12(settings, data, password, "ssl.keystore")
     if found.key is None or found.cert is None:
         raise settings.refusal(
@@ -239,7 +239,7 @@ def _pkcs12_identity(settings: Settings, data: bytes, password: str) -> Identity
 
 
 def _open_pkcs12(
-    settings: Settings, data: bytes, password: str | None, prefix: str
+    settings: StoreSettings, data: bytes, password: str | None, prefix: str
 ) -> PKCS12KeyAndCertificates:
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
@@ -254,7 +254,7 @@ def _open_pkcs12(
         ) from None
 
 
-def _checked(settings: Settings, source: str, identity: Identity) -> Identity:
+def _checked(settings: StoreSettings, source: str, identity: Identity) -> Identity:
     leaf = identity.chain[0]
     if leaf.public_key() != identity.key.public_key():
         raise settings.refusal(

@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-from server.coordination.zookeeper_server.jute import Reader, read_boolean
+from server.coordination.zookeeper_server.jute import JuteReader, read_boolean
 from server.coordination.zookeeper_server.records import (
     NOTIFICATION_XID,
     REPLIES,
@@ -30,7 +30,7 @@ def multi_body(ops: list[MultiOp]) -> bytes:
     return body + encode(MultiHeader(-1, True, -1))
 
 
-def decode_results(reader: Reader) -> list[Any]:
+def decode_results(reader: JuteReader) -> list[Any]:
     """The results of a multi: (opcode, record or None)."""
     results: list[Any] = []
     while not (header := decode(MultiHeader, reader)).done:
@@ -99,7 +99,7 @@ class RawClient:
         """Begin a session, or resume one."""
         request = ConnectRequest(0, last_zxid, timeout_ms, session_id, password)
         self.send(encode(request) + read_only)
-        reader = Reader(self.receive())
+        reader = JuteReader(self.receive())
         self.session = decode(ConnectResponse, reader)
         if read_only:
             assert read_boolean(reader) is False
@@ -119,7 +119,7 @@ class RawClient:
         """The reply to a request, and the notifications received before it."""
         events: list[WatcherEvent] = []
         while True:
-            reader = Reader(self.receive())
+            reader = JuteReader(self.receive())
             header = decode(ReplyHeader, reader)
             if header.xid == NOTIFICATION_XID:
                 assert (header.zxid, header.err) == (-1, 0)

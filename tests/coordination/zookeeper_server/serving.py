@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from server.clock import SystemClock
-from server.coordination.zookeeper_server.machine import Limits
-from server.coordination.zookeeper_server.server import Settings, ZooKeeperServer
+from server.coordination.zookeeper_server.machine import SessionTimeoutLimits
+from server.coordination.zookeeper_server.server import ServerSettings, ZooKeeperServer
 from server.coordination.zookeeper_server.words import WORDS
 
-LIMITS = Limits(400, 60_000)
+LIMITS = SessionTimeoutLimits(400, 60_000)
 
 
 class ServerThread:
@@ -21,7 +21,7 @@ class ServerThread:
     def __init__(
         self,
         path: Path | None = None,
-        limits: Limits = LIMITS,
+        limits: SessionTimeoutLimits = LIMITS,
         words: frozenset[str] = frozenset(WORDS),
     ) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class ServerThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        settings = Settings("127.0.0.1", self.port, self.limits, self.words)
+        settings = ServerSettings("127.0.0.1", self.port, self.limits, self.words)
         self.server = self.run(ZooKeeperServer.open(self.path, SystemClock(), settings))
         self.port = self.server.port
 

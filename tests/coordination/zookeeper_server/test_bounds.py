@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from server.coordination.acl import OPEN, AclEntry, AclId
+from server.coordination.acl import OPEN, AclId, ZnodeAclEntry
 from server.coordination.embedded import EmbeddedTree
 from server.coordination.zookeeper_server import machine, requests, served_tree, words
 from server.coordination.zookeeper_server.access import MAX_ACL_ENTRIES, MAX_IDS, ip_network
-from server.coordination.zookeeper_server.jute import Reader
+from server.coordination.zookeeper_server.jute import JuteReader
 from server.coordination.zookeeper_server.records import (
     MAX_OPS,
     AuthPacket,
@@ -34,11 +34,11 @@ from server.coordination.zookeeper_server.records import (
     decode,
     encode,
 )
-from server.coordination.zookeeper_server.rotation import Rotation
+from server.coordination.zookeeper_server.rotation import RequestRotation
 from server.coordination.zookeeper_server.server import (
     MAX_HELD_BYTES,
     ClientProtocol,
-    Settings,
+    ServerSettings,
     ZooKeeperServer,
 )
 from server.coordination.zookeeper_server.watches import WatchMode, WatchTable
@@ -107,7 +107,7 @@ class FakeTransport(asyncio.Transport):
         self.protocol.resume_writing()
 
 
-async def a_server(settings: Settings = Settings()) -> ZooKeeperServer:  # noqa: B008 - a value
+async def a_server(settings: ServerSettings = ServerSettings()) -> ZooKeeperServer:  # noqa: B008 - a value
     """A server in memory that listens nowhere."""
     clock = ManualClock()
     return ZooKeeperServer(await EmbeddedTree.open(None, clock), clock, settings)
@@ -165,9 +165,9 @@ def test_requests_wait_while_many_replies_wait_for_a_commit() -> None:
         client = await a_client(server)
         assert client.protocol is not None
 
-        from server.coordination.embedded import Group
+        from server.coordination.embedded import WriteGroup
 
-        group = Group()
+        group = WriteGroup()
         server._tree._writing = group  # a commit that takes long
         client.protocol.data_received(framed(OpCode.PING, b"") * 10_000)
         await turns(100)
@@ -218,7 +218,7 @@ def test_client_with_the_most_unread_bytes_is_dropped_if_all_have_too_many(
 
 def test_connections_of_one_address_are_limited() -> None:
     async def body() -> None:
-        server = await a_server(Settings(max_client_connections=3))
+        server = await a_server(ServerSettings(max_client_connections=3))
         first = [await a_client(server) for _ in range(4)]
         assert [client.closed for client in first] == [False, False, False, True]
         assert not (await a_client(server, "10.0.0.2")).closed
@@ -227,7 +227,7 @@ def test_connections_of_one_address_are_limited() -> None:
             client.protocol.connection_lost(None)
         assert not (await a_client(server)).closed
         assert (await a_client(server)).closed
-        unlimited = await a_server(Settings(max_client_connections=0))
+        unlimited = await a_server(ServerSettings(max_client_connections=0))
         assert not any([(await a_client(unlimited)).closed for _ in range(100)])
 
     run(body)
@@ -271,7 +271,7 @@ def test_short_requests_are_not_held_up_by_clients_with_long_ones() -> None:
     async def body() -> None:
         told: list[str] = []
         clock = [0]
-        rotation = Rotation(asyncio.get_running_loop(), lambda: clock[0])
+        rotation = RequestRotation(asyncio.get_running_loop(), lambda: clock[0])
         for n in range(5):
             rotation.add(Requests(f"long {n}", [50_000] * 4, told, clock))
         while len(told) < 5:
@@ -424,16 +424,16 @@ def test_access_control_list_is_limited_also_once_expanded() -> None:
     desk = Desk()
     client = desk.session()
 
-    def made(path: str, acl: tuple[AclEntry, ...]) -> list[int]:
+    def made(path: str, acl: tuple[ZnodeAclEntry, ...]) -> list[int]:
         return errors(desk.ask(client, OpCode.CREATE, CreateRequest(path, b"", acl, 0)), client)
 
-    ids = [AclEntry(1, AclId("digest", f"u{n}:p")) for n in range(MAX_ACL_ENTRIES + 1)]
+    ids = [ZnodeAclEntry(1, AclId("digest", f"u{n}:p")) for n in range(MAX_ACL_ENTRIES + 1)]
     assert made("/a", tuple(ids[1:])) == [0]
     assert made("/b", tuple(ids)) == [Code.INVALID_ACL]
     for n in range(20):
         packet = AuthPacket(0, "digest", b"user%d:p" % n)
         desk.machine.received(client, encode(RequestHeader(-4, OpCode.AUTH), packet), desk.now)
-    own = tuple(AclEntry(perms, AclId("auth", "")) for perms in range(100))
+    own = tuple(ZnodeAclEntry(perms, AclId("auth", "")) for perms in range(100))
     assert made("/c", own) == [Code.INVALID_ACL]
     assert made("/d", own[:10]) == [0]
 
@@ -504,7 +504,7 @@ def test_names_of_many_children_are_encoded_once_until_they_change() -> None:
 
     def names() -> set[str]:
         effects = desk.ask(client, OpCode.GET_CHILDREN, WatchingRequest("/p", False))
-        reader = Reader(sent(effects, client)[0] or b"")
+        reader = JuteReader(sent(effects, client)[0] or b"")
         decode(ReplyHeader, reader)
         from server.coordination.zookeeper_server.jute import STRINGS
 

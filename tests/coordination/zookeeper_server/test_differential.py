@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from server.coordination.acl import OPEN, AclEntry, AclId
+from server.coordination.acl import OPEN, AclId, ZnodeAclEntry
 from server.coordination.store import Stat
 from server.coordination.zookeeper_server.records import (
     AuthPacket,
@@ -177,21 +177,21 @@ def pair(servers: tuple[Side, Side]) -> Iterator[Pair]:
     made.close()
 
 
-ANYONE_READS = (AclEntry(1, AclId("world", "anyone")),)
-HERE = (AclEntry(31, AclId("ip", "127.0.0.0/8")),)
-ELSEWHERE = (AclEntry(31, AclId("ip", "10.0.0.1")), AclEntry(1, AclId("world", "anyone")))
-MINE = (AclEntry(31, AclId("auth", "")), AclEntry(1, AclId("world", "anyone")))
-ANNA = (AclEntry(31, AclId("digest", "anna:Cq4mRWdQbhF9M8Gbtj1xEjF0t4Y=")),)
+ANYONE_READS = (ZnodeAclEntry(1, AclId("world", "anyone")),)
+HERE = (ZnodeAclEntry(31, AclId("ip", "127.0.0.0/8")),)
+ELSEWHERE = (ZnodeAclEntry(31, AclId("ip", "10.0.0.1")), ZnodeAclEntry(1, AclId("world", "anyone")))
+MINE = (ZnodeAclEntry(31, AclId("auth", "")), ZnodeAclEntry(1, AclId("world", "anyone")))
+ANNA = (ZnodeAclEntry(31, AclId("digest", "anna:Cq4mRWdQbhF9M8Gbtj1xEjF0t4Y=")),)
 BAD_ACLS = (
     (),
     None,
-    (AclEntry(31, AclId("sasl", "bob")),),
-    (AclEntry(31, AclId("digest", "anna")),),
-    (AclEntry(31, AclId("digest", "anna:")),),
-    (AclEntry(31, AclId("ip", "1.2.3")),),
-    (AclEntry(31, AclId("ip", "1.2.3.4/33")),),
-    (AclEntry(31, AclId("world", "everybody")),),
-    (AclEntry(31, AclId("nobody", "x")),),
+    (ZnodeAclEntry(31, AclId("sasl", "bob")),),
+    (ZnodeAclEntry(31, AclId("digest", "anna")),),
+    (ZnodeAclEntry(31, AclId("digest", "anna:")),),
+    (ZnodeAclEntry(31, AclId("ip", "1.2.3")),),
+    (ZnodeAclEntry(31, AclId("ip", "1.2.3.4/33")),),
+    (ZnodeAclEntry(31, AclId("world", "everybody")),),
+    (ZnodeAclEntry(31, AclId("nobody", "x")),),
 )
 
 

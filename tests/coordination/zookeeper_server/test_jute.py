@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.coordination.acl import OPEN, AclEntry, AclId
+from server.coordination.acl import OPEN, AclId, ZnodeAclEntry
 from server.coordination.store import Stat
 from server.coordination.zookeeper_server import jute
-from server.coordination.zookeeper_server.jute import JuteError, JuteType, Reader
+from server.coordination.zookeeper_server.jute import JuteError, JuteReader, JuteType
 from server.coordination.zookeeper_server.records import (
     LAYOUTS,
     MULTI_OPS,
@@ -49,7 +49,7 @@ STATS = st.builds(
     aversion=INTS,
     data_length=INTS,
 )
-ENTRIES = st.builds(AclEntry, INTS, IDS)
+ENTRIES = st.builds(ZnodeAclEntry, INTS, IDS)
 VALUES: dict[JuteType, st.SearchStrategy[Any]] = {
     jute.BOOLEAN: st.booleans(),
     jute.INT32: INTS,
@@ -73,12 +73,12 @@ def test_what_is_encoded_is_decoded_and_every_prefix_is_refused(record: type) ->
     @given(values(record))
     def check(value: Any) -> None:
         data = encode(value)
-        reader = Reader(data)
+        reader = JuteReader(data)
         assert decode(record, reader) == value
         assert reader.at_end()
         for size in range(len(data)):
             with pytest.raises(JuteError):
-                decode(record, Reader(data[:size]))
+                decode(record, JuteReader(data[:size]))
 
     check()
 
@@ -115,9 +115,9 @@ def test_multi_ends_with_a_header_that_says_so() -> None:
 def test_multi_with_a_read_is_refused() -> None:
     data = encode_multi([MultiOp(OpCode.GET_DATA, VersionRequest("/a", 0))])
     with pytest.raises(JuteError, match="type 4"):
-        list(decode_multi(Reader(data), MULTI_OPS))
+        list(decode_multi(JuteReader(data), MULTI_OPS))
 
 
 def test_vector_that_announces_more_than_there_is_takes_no_memory() -> None:
     with pytest.raises(JuteError, match="vector of 2147483647"):
-        jute.STRINGS.read(Reader(b"\x7f\xff\xff\xff"))
+        jute.STRINGS.read(JuteReader(b"\x7f\xff\xff\xff"))

@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 
 from server.coordination.acl import OPEN
 from server.coordination.tree import NodeTree
-from server.coordination.zookeeper_server.connection import Connection, Effects, Now, Stage
-from server.coordination.zookeeper_server.jute import BUFFER, Reader
-from server.coordination.zookeeper_server.machine import CONTAINER_CHECK_MS, Limits, Machine
+from server.coordination.zookeeper_server.connection import (
+    AwaitedMessage,
+    Effects,
+    Now,
+    ZookeeperConnection,
+)
+from server.coordination.zookeeper_server.jute import BUFFER, JuteReader
+from server.coordination.zookeeper_server.machine import (
+    CONTAINER_CHECK_MS,
+    Machine,
+    SessionTimeoutLimits,
+)
 from server.coordination.zookeeper_server.records import (
     ConnectRequest,
     ConnectResponse,
@@ -28,7 +37,7 @@ from server.coordination.zookeeper_server.records import (
     encode,
 )
 
-LIMITS = Limits(1000, 9000)
+LIMITS = SessionTimeoutLimits(1000, 9000)
 
 
 class Desk:
@@ -58,32 +67,32 @@ class Desk:
         session_id: int = 0,
         password: bytes = bytes(16),
         seen: int = 0,
-    ) -> tuple[Connection, Effects]:
+    ) -> tuple[ZookeeperConnection, Effects]:
         """A connection that requests a session."""
         connection = self.machine.connected("127.0.0.1", 5, self.now)
         request = ConnectRequest(0, seen, timeout_ms, session_id, password)
         effects = self.machine.received(connection, encode(request) + b"\0", self.now)
         return connection, effects
 
-    def session(self, timeout_ms: int = 5000) -> Connection:
+    def session(self, timeout_ms: int = 5000) -> ZookeeperConnection:
         """A connection with a session."""
         connection, _ = self.connect(timeout_ms)
         assert connection.session_id
         return connection
 
-    def ask(self, connection: Connection, opcode: int, record: Any = None) -> Effects:
+    def ask(self, connection: ZookeeperConnection, opcode: int, record: Any = None) -> Effects:
         """Send a request."""
         body = b"" if record is None else encode(record)
         message = encode(RequestHeader(next(self.xids), opcode)) + body
         return finish(self, connection, self.machine.received(connection, message, self.now))
 
-    def create(self, connection: Connection, path: str, flags: int = 0) -> None:
+    def create(self, connection: ZookeeperConnection, path: str, flags: int = 0) -> None:
         """Create a node."""
         effects = self.ask(connection, OpCode.CREATE, CreateRequest(path, b"", OPEN, flags))
         assert errors(effects, connection) == [0]
 
 
-def finish(desk: Desk, connection: Connection, effects: Effects) -> Effects:
+def finish(desk: Desk, connection: ZookeeperConnection, effects: Effects) -> Effects:
     """Handle the remaining steps of a request."""
     while connection.unfinished is not None:
         more = desk.machine.go_on(connection, desk.now)
@@ -93,7 +102,7 @@ def finish(desk: Desk, connection: Connection, effects: Effects) -> Effects:
     return effects
 
 
-def sent(effects: Effects, connection: Connection) -> list[bytes | None]:
+def sent(effects: Effects, connection: ZookeeperConnection) -> list[bytes | None]:
     """The frames sent to one connection."""
     found: list[bytes | None] = []
     for to, frames in effects.frames:
@@ -102,29 +111,29 @@ def sent(effects: Effects, connection: Connection) -> list[bytes | None]:
         if frames is None:
             found.append(None)
             continue
-        reader = Reader(frames)
+        reader = JuteReader(frames)
         while not reader.at_end():
             found.append(BUFFER.read(reader))
     return found
 
 
-def errors(effects: Effects, connection: Connection) -> list[int]:
+def errors(effects: Effects, connection: ZookeeperConnection) -> list[int]:
     """The `err` of each reply."""
-    return [decode(ReplyHeader, Reader(m)).err for m in sent(effects, connection) if m]
+    return [decode(ReplyHeader, JuteReader(m)).err for m in sent(effects, connection) if m]
 
 
 def granted(effects: Effects) -> ConnectResponse:
     """The answer to a connect request."""
     (message, *_) = sent(effects, effects.frames[0][0])
     assert message is not None
-    return decode(ConnectResponse, Reader(message))
+    return decode(ConnectResponse, JuteReader(message))
 
 
-def events(effects: Effects, connection: Connection) -> list[WatcherEvent]:
+def events(effects: Effects, connection: ZookeeperConnection) -> list[WatcherEvent]:
     """The notifications sent to a connection."""
     found = []
     for message in sent(effects, connection):
-        reader = Reader(message or b"")
+        reader = JuteReader(message or b"")
         if message and decode(ReplyHeader, reader).xid == -1:
             found.append(decode(WatcherEvent, reader))
     return found
@@ -184,7 +193,7 @@ def test_lost_connection_ends_its_watches_but_not_its_session() -> None:
     assert "/e" in desk.tree.nodes
     back, effects = desk.connect(5000, gone.session_id, b"p" * 16)
     assert granted(effects).session_id == gone.session_id
-    assert back.stage is Stage.OPEN
+    assert back.stage is AwaitedMessage.OPEN
 
 
 def test_session_taken_over_leaves_the_old_connection_closed() -> None:
@@ -203,7 +212,7 @@ def test_wrong_password_and_unknown_session_are_refused() -> None:
         connection, effects = desk.connect(5000, session_id, password)
         assert granted(effects) == ConnectResponse(0, 0, 0, bytes(16))
         assert sent(effects, connection)[-1] is None
-    assert owner.stage is Stage.OPEN
+    assert owner.stage is AwaitedMessage.OPEN
 
 
 def test_session_outlives_a_restart_and_gets_its_whole_timeout() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from server.coordination.acl import OPEN
 from server.coordination.embedded import EmbeddedStore
-from server.coordination.node_file import Changes
-from server.coordination.zookeeper_server.machine import Limits
+from server.coordination.node_file import NodeChanges
+from server.coordination.zookeeper_server.machine import SessionTimeoutLimits
 from server.coordination.zookeeper_server.records import (
     CreateRequest,
     OpCode,
@@ -133,7 +133,7 @@ def test_session_and_its_nodes_survive_a_restart(served: ServerThread) -> None:
 
 
 def test_session_that_nobody_comes_back_for_ends_after_a_restart(tmp_path: Path) -> None:
-    served = ServerThread(tmp_path / "coordination.db", Limits(100, 60_000))
+    served = ServerThread(tmp_path / "coordination.db", SessionTimeoutLimits(100, 60_000))
     with served:
         client = RawClient(served.port)
         client.connect(100)
@@ -157,7 +157,7 @@ def test_nobody_is_told_of_a_write_before_it_is_durable(served: ServerThread) ->
     allowed, begun = threading.Event(), threading.Event()
     plain = file.commit
 
-    def slow(changes: Changes) -> None:
+    def slow(changes: NodeChanges) -> None:
         begun.set()
         assert allowed.wait(10)
         plain(changes)
@@ -192,7 +192,7 @@ def test_file_that_fails_ends_the_server_before_any_answer(served: ServerThread)
     client = RawClient(served.port)
     client.connect()
 
-    def broken(changes: Changes) -> None:
+    def broken(changes: NodeChanges) -> None:
         raise OSError("no space left")
 
     file.commit = broken  # type: ignore[method-assign]

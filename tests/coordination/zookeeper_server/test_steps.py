@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.coordination.acl import ADMIN, ANYONE, OPEN, AclEntry
+from server.coordination.acl import ADMIN, ANYONE, OPEN, ZnodeAclEntry
 from server.coordination.zookeeper_server import machine, requests, served_tree
-from server.coordination.zookeeper_server.connection import Connection, Effects, Stage
-from server.coordination.zookeeper_server.jute import Reader
+from server.coordination.zookeeper_server.connection import (
+    AwaitedMessage,
+    Effects,
+    ZookeeperConnection,
+)
+from server.coordination.zookeeper_server.jute import JuteReader
 from server.coordination.zookeeper_server.records import (
     MAX_OPS,
     Code,
@@ -38,7 +42,7 @@ from .test_bounds import a_client, a_server, framed, run, turns
 from .test_machine import Desk, errors, events, finish, sent
 
 
-def begin(desk: Desk, connection: Connection, opcode: int, record: Any) -> Effects:
+def begin(desk: Desk, connection: ZookeeperConnection, opcode: int, record: Any) -> Effects:
     """The first step of a request."""
     body = record if isinstance(record, bytes) else encode(record)
     message = encode(RequestHeader(1, opcode)) + body
@@ -53,15 +57,17 @@ def creates(prefix: str, count: int, flags: int = 0) -> list[MultiOp]:
     ]
 
 
-def create_many(desk: Desk, client: Connection, prefix: str, count: int, flags: int = 0) -> None:
+def create_many(
+    desk: Desk, client: ZookeeperConnection, prefix: str, count: int, flags: int = 0
+) -> None:
     """Create nodes."""
     effects = begin(desk, client, OpCode.MULTI, multi_body(creates(prefix, count, flags)))
     assert errors(finish(desk, client, effects), client) == [Code.OK]
 
 
-def codes(effects: Effects, client: Connection) -> list[int]:
+def codes(effects: Effects, client: ZookeeperConnection) -> list[int]:
     """The results of a multi: 0 for one without an error of its own."""
-    reader = Reader(sent(effects, client)[0] or b"")
+    reader = JuteReader(sent(effects, client)[0] or b"")
     assert decode(ReplyHeader, reader).err == 0
     return [
         record.value if opcode == OpCode.ERROR else 0 for opcode, record in decode_results(reader)
@@ -191,7 +197,7 @@ def test_session_with_many_nodes_ends_in_steps(monkeypatch: pytest.MonkeyPatch) 
     effects = desk.ask(client, OpCode.CLOSE_SESSION)
     told = events(effects, watcher)
     steps = 1
-    while client.stage is not Stage.CLOSED:
+    while client.stage is not AwaitedMessage.CLOSED:
         assert not sent(effects, client)
         assert client.session_id in desk.tree.sessions  # for a crash in between
         assert not desk.ask(client, OpCode.PING).frames
@@ -248,7 +254,7 @@ def test_events_of_a_multi_are_sent_to_each_watcher_in_one_piece() -> None:
 def test_events_reach_only_watchers_that_may_read_and_keep_their_order() -> None:
     desk = Desk()
     writer, first, second = [desk.session() for _ in range(3)]
-    hidden = (AclEntry(31 & ~1, ANYONE), AclEntry(ADMIN, ANYONE))
+    hidden = (ZnodeAclEntry(31 & ~1, ANYONE), ZnodeAclEntry(ADMIN, ANYONE))
     for path, acl in (("/a", OPEN), ("/b", OPEN), ("/hidden", hidden)):
         desk.ask(writer, OpCode.CREATE, CreateRequest(path, b"", acl, 0))
     for client, paths in ((first, ("/a", "/b", "/hidden")), (second, ("/b",))):

@@ -10,7 +10,7 @@ from server.security.sasl.authenticator import (
     Authenticator,
     IllegalState,
     LoggedIn,
-    State,
+    LoginState,
     Step,
 )
 from server.security.sasl.mechanism import Authenticated, Challenge, LoginFailed, SaslServer
@@ -50,18 +50,20 @@ def login_with(
     return Authenticator(mechanisms, lambda _: max_reauth_ms, previous)
 
 
-def in_state(state: State) -> Authenticator:
+def in_state(state: LoginState) -> Authenticator:
     """A login that has reached a state."""
-    login = login_with(Challenge(b""), previous=ALICE if state is State.OTHER_MECHANISM else None)
-    if state is State.HANDSHAKE:
+    login = login_with(
+        Challenge(b""), previous=ALICE if state is LoginState.OTHER_MECHANISM else None
+    )
+    if state is LoginState.HANDSHAKE:
         login.versions_told()
-    elif state is State.AUTHENTICATE or state is State.TOKEN:
-        login.handshake("X", bare_tokens=state is State.TOKEN)
-    elif state is State.OTHER_MECHANISM:
+    elif state is LoginState.AUTHENTICATE or state is LoginState.TOKEN:
+        login.handshake("X", bare_tokens=state is LoginState.TOKEN)
+    elif state is LoginState.OTHER_MECHANISM:
         login.handshake("Y", bare_tokens=False)
-    elif state is State.FAILED:
+    elif state is LoginState.FAILED:
         login.handshake("Z", bare_tokens=False)
-    elif state is State.DONE:
+    elif state is LoginState.DONE:
         login = login_with(Authenticated(b"", "User:alice"))
         login.handshake("X", bare_tokens=False)
         login.evaluate(b"", 0)
@@ -75,26 +77,26 @@ STEPS: dict[str, Callable[[Authenticator], object]] = {
     "token": lambda login: login.evaluate(b"", 0),
 }
 ALLOWED = {
-    State.REQUESTS: {"versions", "handshake"},
-    State.HANDSHAKE: {"handshake"},
-    State.AUTHENTICATE: {"token"},
-    State.TOKEN: {"token"},
-    State.OTHER_MECHANISM: set[str](),
-    State.DONE: set[str](),
-    State.FAILED: set[str](),
+    LoginState.REQUESTS: {"versions", "handshake"},
+    LoginState.HANDSHAKE: {"handshake"},
+    LoginState.AUTHENTICATE: {"token"},
+    LoginState.TOKEN: {"token"},
+    LoginState.OTHER_MECHANISM: set[str](),
+    LoginState.DONE: set[str](),
+    LoginState.FAILED: set[str](),
 }
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", LoginState)
 @pytest.mark.parametrize("step", STEPS)
-def test_step_is_taken_only_in_its_states(state: State, step: str) -> None:
+def test_step_is_taken_only_in_its_states(state: LoginState, step: str) -> None:
     login = in_state(state)
     if step in ALLOWED[state]:
         STEPS[step](login)
     else:
         with pytest.raises(IllegalState):
             STEPS[step](login)
-        assert login.logged_in is None or state is State.DONE
+        assert login.logged_in is None or state is LoginState.DONE
 
 
 def test_exchange_ends_when_the_mechanism_says_so() -> None:
@@ -120,7 +122,7 @@ def test_failure_is_told_in_the_words_of_the_mechanism_or_of_kafka(
     login = login_with(error)
     login.handshake("X", bare_tokens=False)
     assert login.evaluate(b"", 0) == Step(b"", 0, told)
-    assert login.state is State.FAILED
+    assert login.state is LoginState.FAILED
 
 
 def test_reason_goes_to_the_log_and_not_to_the_client() -> None:
@@ -175,7 +177,7 @@ def test_another_mechanism_ends_the_connection_with_the_next_request() -> None:
     assert login.handshake("Y", bare_tokens=False)
     with pytest.raises(IllegalState, match="requested by client is not supported for re-auth"):
         login.evaluate(b"", 0)
-    assert login.state is State.FAILED
+    assert login.state is LoginState.FAILED
 
 
 def test_failed_login_again_says_so() -> None:

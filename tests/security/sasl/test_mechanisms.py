@@ -9,7 +9,7 @@ import pytest
 
 from server.config import BrokerConfig, ConfigError
 from server.security.sasl.mechanisms import build_mechanisms
-from server.security.sasl.sources import Sources
+from server.security.sasl.sources import LoginServices
 from tests.support.clock import ManualClock
 
 PLAIN_MODULE = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="s3cret";'
@@ -27,7 +27,7 @@ def in_thread(*_: object) -> Awaitable[Any]:
     raise AssertionError("nobody logs in")
 
 
-SOURCES = Sources(dict, str, lambda *_: None, ManualClock(), lambda _: None, in_thread)
+SOURCES = LoginServices(dict, str, lambda *_: None, ManualClock(), lambda _: None, in_thread)
 
 
 @pytest.mark.parametrize(
