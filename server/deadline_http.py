@@ -1,5 +1,8 @@
 """HTTP requests that block, with one deadline for everything: addresses, connection, TLS, headers and body.
 
+All that is received counts for one limit as well: Python's client reads the body of a redirect as a whole, and believes
+a chunk that has no end.
+
 The timeout of Python's HTTP client applies to each read, so that a server which sends a byte now and then would hold
 its caller for as long as it likes. Only the system's search for a name's addresses is not interrupted.
 """
@@ -18,15 +21,20 @@ if TYPE_CHECKING:
 
 #: The end of one read or write that gets no further, before the deadline of the whole. Unit: seconds.
 STILL_S = 5.0
+#: The maximum number of bytes that are received for one request, unless its caller expects fewer.
+MOST_BYTES = 1 << 26
 
 
 class Deadline:
-    """The end of a request. Unit: `monotonic_ms` and `limit_ms` are in ms."""
+    """The end of a request, in time and size. Unit: `monotonic_ms` and `limit_ms` are in ms, `most` in bytes."""
 
-    def __init__(self, monotonic_ms: Callable[[], int], limit_ms: int) -> None:
+    def __init__(
+        self, monotonic_ms: Callable[[], int], limit_ms: int, most: int | None = None
+    ) -> None:
         self._monotonic_ms = monotonic_ms
         self._end_ms = monotonic_ms() + limit_ms
         self._limit_ms = limit_ms
+        self._most = self._left = MOST_BYTES if most is None else most
 
     def left_s(self) -> float:
         """How long the next step may take. Unit: seconds. Errors: DeadlinePassed."""
@@ -34,6 +42,13 @@ class Deadline:
         if left_ms <= 0:
             raise DeadlinePassed(f"not answered within {self._limit_ms} ms")
         return min(left_ms / 1000, STILL_S)
+
+    def received(self, count: int) -> int:
+        """Count received bytes. Errors: TooLarge."""
+        self._left -= count
+        if self._left < 0:
+            raise TooLarge(f"more than {self._most} bytes were sent")
+        return count
 
     def connected(self, address: tuple[str, int]) -> socket.socket:
         """A connection whose reads end at the deadline. Errors: OSError."""
@@ -77,23 +92,27 @@ class DeadlinePassed(OSError):
     """A request took longer than its whole time."""
 
 
+class TooLarge(OSError):
+    """A server has sent more than is read for one request."""
+
+
 class _Socket(socket.socket):
     deadline: Deadline
 
     def recv_into(self, *args: Any) -> int:
         self.settimeout(self.deadline.left_s())
         with self.deadline.timeouts():
-            return super().recv_into(*args)
+            return self.deadline.received(super().recv_into(*args))
 
 
 def _with_deadline(tls: ssl.SSLSocket, deadline: Deadline) -> None:
-    """Let each read of a TLS connection end at the deadline."""
+    """Let each read of a TLS connection end at the deadline, and count."""
     read = tls.recv_into
 
     def recv_into(*args: Any) -> int:
         tls.settimeout(deadline.left_s())
         with deadline.timeouts():
-            return read(*args)
+            return deadline.received(read(*args))
 
     tls.recv_into = recv_into  # type: ignore[assignment, method-assign]
 

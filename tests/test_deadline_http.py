@@ -84,6 +84,37 @@ def test_answer_over_tls_that_goes_on_for_ever_ends_at_the_deadline(
         read_url(f"https://127.0.0.1:{port}/keys", lambda: clock.advance(3000), str(trusted))
 
 
+@pytest.mark.parametrize(
+    ("beginning", "repeated"),
+    [
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", b"1", id="chunk to the end"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n", id="trailers"),
+        pytest.param(b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", b"1", id="body of a redirect"),
+        pytest.param(b"", b"HTTP/1.1 100 Continue\r\n\r\n", id="interim responses"),
+    ],
+)
+def test_answer_of_any_form_is_read_up_to_its_limit(beginning: bytes, repeated: bytes) -> None:
+    clock = ManualClock()
+    with (
+        endless(beginning, repeated * 10_000) as port,
+        pytest.raises(FetchFailed, match="4194304 bytes"),
+    ):
+        read_url(f"http://127.0.0.1:{port}/keys", lambda: clock.advance(1))
+
+
+def test_answer_over_tls_is_read_up_to_its_limit(authority: Authority, tmp_path: Path) -> None:
+    clock = ManualClock()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.issue("CN=localhost").write(tmp_path / "server.pem"))
+    trusted = authority.write(tmp_path / "ca.pem")
+    beginning = b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n"
+    with (
+        endless(beginning, b"1" * 10_000, tls=server) as port,
+        pytest.raises(FetchFailed, match="4194304 bytes"),
+    ):
+        read_url(f"https://127.0.0.1:{port}/keys", lambda: clock.advance(1), str(trusted))
+
+
 def test_redirects_share_one_deadline() -> None:
     clock = ManualClock()
     with endless(OK + b"\r\n") as last:
@@ -127,6 +158,12 @@ def test_metrics_that_go_on_for_ever_end_at_the_deadline(monkeypatch: pytest.Mon
     monkeypatch.setattr("server.cli.top.TIMEOUT_MS", 100)
     with endless(OK + b"\r\n") as port:
         assert "100 ms" in (scrape_of(f"127.0.0.1:{port}").error or "")
+
+
+def test_metrics_without_an_end_are_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.deadline_http.MOST_BYTES", 100_000)
+    with endless(OK + b"\r\n", b"1" * 10_000) as port:
+        assert "100000 bytes" in (scrape_of(f"127.0.0.1:{port}").error or "")
 
 
 def test_silent_server_ends_at_the_deadline_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from server.security.sasl.oauthbearer import (
     format_initial_response,
     parse_initial_response,
 )
-from server.security.sasl.oauthbearer_login import fetch_again_ms, login_of
+from server.security.sasl.oauthbearer_login import OAuthBearerLogin, fetch_again_ms, login_of
 from server.security.sasl.signed_tokens import CLOCK_SKEW, SignedTokens, parse_key_set
 from server.security.sasl.sources import LoginServices
 from server.security.sasl.unsecured_tokens import unsigned_claims, unsigned_token
@@ -345,6 +345,10 @@ def test_keys_that_cannot_verify_are_passed_over() -> None:
         public_jwk(rsa_key(1), "k2", use="enc"),
         public_jwk(rsa_key(2, bits=1024), "k3"),
         {"kty": "RSA", "n": "!", "e": "AQAB"},
+        {"kty": ["RSA"]},
+        {"kty": "EC", "crv": {}},
+        7,
+        None,
         public_jwk(rsa_key(), "k1"),
     )
     assert [key.key_id for key in parse_key_set(rows, "here")] == ["k1"]
@@ -497,6 +501,15 @@ def test_document_that_cannot_be_read_names_the_url_without_its_secrets(tmp_path
     assert without_secrets("https://u:p@h:1/a?b#c") == "https://h:1/a"
 
 
+def test_user_in_a_url_is_not_sent_as_in_apache_kafka() -> None:
+    with documents() as server:
+        server.documents["/keys"] = b"http"
+        url = server.url("/keys").replace("//", "//user:secret@")
+        assert read_url(url, ManualClock().monotonic_ms) == b"http"
+        [(_, _, headers, _)] = server.asked
+    assert "secret" not in str(headers)
+
+
 def test_document_that_takes_long_is_given_up() -> None:
     clock = ManualClock()
     with documents() as server:
@@ -597,6 +610,28 @@ def test_own_token_comes_from_the_endpoint_and_is_kept_until_it_is_about_to_end(
     assert "secret" not in str(failed.value)
 
 
+def test_secret_is_not_sent_to_the_server_of_a_redirect() -> None:
+    with documents() as server, documents() as other:
+        for path, target in (("/near", server.url("/token")), ("/far", other.url("/token"))):
+            server.redirects[path] = target
+            login = login_of(
+                settings({"sasl.oauthbearer.token.endpoint.url": server.url(path)}),
+                jaas('clientId="kwire" clientSecret="secret"'),
+                ManualClock(),
+            )
+            with pytest.raises(LoginFailed, match="404"):
+                login.client()
+        assert [("Authorization" in headers) for _, _, headers, _ in server.asked] == [True] * 3
+        assert [("Authorization" in headers) for _, _, headers, _ in other.asked] == [False]
+
+
+@pytest.mark.parametrize("text", ["", "<html>", "a b", "a\x01auth=b", "é", "\ud800", "a\n"])
+def test_own_token_of_another_form_is_refused(text: str) -> None:
+    login = OAuthBearerLogin(lambda: text, {}, ManualClock().now_ms)
+    with pytest.raises(LoginFailed, match="is not a token"):
+        login.client()
+
+
 def test_own_token_comes_from_a_file_or_from_unsecured_options(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("a.b.c\n")
@@ -634,3 +669,11 @@ def test_token_is_fetched_again_in_time() -> None:
     assert fetch_again_ms(token(CLAIMS | {"exp": NOW + 60}), NOW_MS) == NOW_MS + 30_000
     assert fetch_again_ms("opaque", NOW_MS) == NOW_MS
     assert fetch_again_ms(token({"sub": "x"}), NOW_MS) == NOW_MS
+
+
+@pytest.mark.parametrize(
+    "end", ["NaN", "-1e300", "1e300", "1" + "0" * 400, "[]", "true", "9" * 9000]
+)
+def test_token_whose_end_is_no_time_is_fetched_again_at_once(end: str) -> None:
+    payload = base64.urlsafe_b64encode(f'{{"exp":{end}}}'.encode()).decode()
+    assert fetch_again_ms(f"x.{payload}.y", NOW_MS) == NOW_MS

@@ -6,6 +6,7 @@ OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerValidationUtils.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -101,6 +102,17 @@ class UnsecuredClaimRules:
                 scope=" ".join(self.required_scope),
             )
         return ValidToken(subject, expires_ms)
+
+
+def claims_of(payload: bytes) -> dict[str, Any]:
+    """The claims in the payload of a token. Errors: InvalidToken."""
+    try:
+        claims = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise InvalidToken("the token's payload is not JSON") from error
+    if not isinstance(claims, dict):
+        raise InvalidToken("the token's payload is not a JSON object")
+    return claims
 
 
 def time_of(claims: Mapping[str, Any], name: str, *, required: bool = False) -> int | None:

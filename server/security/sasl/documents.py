@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The maximum size of a document; key sets and tokens have a few KiB.
 MAX_BYTES = 1 << 20
+#: The maximum size of all that is received for it, with headers, redirects, and the sizes of chunks.
+MAX_RECEIVED = 4 << 20
 #: The time limit of the whole document, from the search for its server on.
 FETCH_TIMEOUT_MS = 10_000
 
@@ -31,14 +33,20 @@ def without_secrets(url: str) -> str:
 
 
 class SameScheme(HTTPRedirectHandler):
-    """Follows redirects only within the same scheme, as Java does: never from https: to http:."""
+    """Follows redirects only within the same scheme, as Java does: never from https: to http:.
+
+    Another server gets no credentials.
+    """
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
         if urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
             raise HTTPError(newurl, code, "a redirect to another scheme", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if redirected is not None and redirected.host != req.host:
+            redirected.remove_header("Authorization")
+        return redirected
 
 
 def read_url(url: str, monotonic_ms: Callable[[], int], ca_file: str | None = None) -> bytes:
@@ -59,9 +67,11 @@ def read_request(
     from ...deadline_http import Deadline
 
     shown = without_secrets(request.full_url)
+    if request.host:
+        request.host = request.host.rpartition("@")[2]  # Java sends no user and password either
     data = bytearray()
     try:
-        deadline = Deadline(monotonic_ms, FETCH_TIMEOUT_MS)
+        deadline = Deadline(monotonic_ms, FETCH_TIMEOUT_MS, MAX_RECEIVED)
         context = None
         if request.type == "https":
             import ssl

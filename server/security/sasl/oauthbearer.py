@@ -29,7 +29,8 @@ _VALUE = r"[\x21-\x7e \t\r\n]+"
 _MESSAGE = re.compile(
     rf"n,(?:a=(?P<authzid>{_SASLNAME}))?,\x01(?P<pairs>(?:[A-Za-z]+={_VALUE}\x01)*)\x01"
 )
-_AUTH = re.compile(r"(?P<scheme>\w+)[ ]+(?P<token>[-_.a-zA-Z0-9]+)", re.ASCII)
+_TOKEN = r"[-_.a-zA-Z0-9]+"
+_AUTH = re.compile(rf"(?P<scheme>\w+)[ ]+(?P<token>{_TOKEN})", re.ASCII)
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(_VALUE)
 
@@ -79,7 +80,9 @@ def parse_initial_response(message: bytes) -> InitialResponse:
 
 
 def format_initial_response(token: str, extensions: Mapping[str, str] | None = None) -> bytes:
-    """The client's message. Errors: ValueError for a name or value that RFC 7628 does not allow."""
+    """The client's message. Errors: ValueError for what RFC 7628 or brokers do not allow."""
+    if not re.fullmatch(_TOKEN, token):
+        raise ValueError("what should be the token is not a token")
     for name, value in (extensions or {}).items():
         if name == "auth" or not _EXTENSION_NAME.fullmatch(name):
             raise ValueError(f"Extension name {name} is invalid")

@@ -7,13 +7,13 @@ ExpiringCredentialRefreshingLogin (Java); RFC 6749, section 4.4 (client credenti
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from urllib.request import Request
 
+from .claims import InvalidToken, claims_of, time_of
 from .documents import FetchFailed, read_request, read_url, without_secrets
 from .mechanism import LoginFailed
 from .mechanisms import expect_module
@@ -53,17 +53,23 @@ class OAuthBearerLogin:
             except FetchFailed as error:
                 raise LoginFailed(f"no token for the login at another broker: {error}") from error
             self._fetch_again_ms = fetch_again_ms(self._token, now_ms)
-        return OAuthBearerClient(self._token, self._extensions)
+        try:
+            return OAuthBearerClient(self._token, self._extensions)
+        except ValueError as error:
+            self._token = ""
+            raise LoginFailed(f"no token for the login at another broker: {error}") from error
 
 
 def fetch_again_ms(token: str, now_ms: int) -> int:
     """The time at which a token fetched now has to be fetched again; immediately if it has no end."""
     payload = token.partition(".")[2].partition(".")[0]
     try:
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        life_ms = int(claims["exp"] * 1000) - now_ms
-    except (ValueError, binascii.Error, RecursionError, LookupError, TypeError, OverflowError):
+        data = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+        expires_ms = time_of(claims_of(data), "exp", required=True)
+    except (ValueError, InvalidToken):
         return now_ms
+    assert expires_ms is not None
+    life_ms = expires_ms - now_ms
     return now_ms + max(
         0, min(int(life_ms * WINDOW_FACTOR), max(life_ms - MARGIN_MS, life_ms // 2))
     )

@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .claims import ClaimRules, InvalidToken, ValidToken
+from .claims import ClaimRules, InvalidToken, ValidToken, claims_of
 from .documents import FetchFailed, read_url, without_secrets
 from .jwks import KeySource, RefreshPolicy, RefreshTimes
 
@@ -43,14 +43,14 @@ class VerificationKey(NamedTuple):
 
 
 def parse_key_set(data: bytes, shown: str) -> tuple[VerificationKey, ...]:
-    """The keys that can verify signatures; others (secrets, keys for encryption) are skipped.
+    """The keys that can verify signatures; others (secrets, keys for encryption, malformed ones) are skipped.
 
     Errors: FetchFailed if this is not a key set, or has no such key.
     """
     try:
         rows = json.loads(data)["keys"]
-        keys = [key for row in rows for key in _key_of(row)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        keys = [key for row in rows if isinstance(row, dict) for key in _key_of(row)]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FetchFailed(f"{shown} is not a JSON Web Key Set") from error
     if not keys:
         raise FetchFailed(f"{shown} has no key that could verify a signature")
@@ -58,7 +58,7 @@ def parse_key_set(data: bytes, shown: str) -> tuple[VerificationKey, ...]:
 
 
 def _key_of(row: dict[str, Any]) -> list[VerificationKey]:
-    algorithms = ALGORITHMS.get((row.get("kty", ""), row.get("crv", "")), ())
+    algorithms = ALGORITHMS.get((str(row.get("kty", "")), str(row.get("crv", ""))), ())
     if row.get("alg") is not None:
         algorithms = tuple(each for each in algorithms if each == row["alg"])
     if not algorithms or row.get("use", "sig") != "sig":
@@ -187,14 +187,3 @@ def header_of(token: str) -> tuple[str, str]:
     if not isinstance(key_id, str):
         raise InvalidToken("the token is malformed")
     return key_id, str(algorithm)
-
-
-def claims_of(payload: bytes) -> dict[str, Any]:
-    """The claims in the payload of a token. Errors: InvalidToken."""
-    try:
-        claims = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise InvalidToken("the token's payload is not JSON") from error
-    if not isinstance(claims, dict):
-        raise InvalidToken("the token's payload is not a JSON object")
-    return claims
