@@ -6,6 +6,7 @@ from typing import Any
 Buffer = bytes | bytearray | memoryview
 
 SOURCE: str
+LAYOUTS: dict[str, tuple[tuple[int, ...], int]]
 
 class StructDecoder:
     def __init__(

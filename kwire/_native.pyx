@@ -34,3 +34,13 @@ include "_native_compaction.pxi"
 include "_native_columns.pxi"
 include "_native_fetch.pxi"
 include "_native_messages.pxi"
+
+#: The versions that are known of each message, for kwire/layouts.py.
+LAYOUTS = {
+    "ProduceRequest": ((FLEXIBLE_SINCE, TOPIC_IDS_SINCE), NEWEST_PRODUCE),
+    "ProduceResponse": ((FLEXIBLE_SINCE, TOPIC_IDS_SINCE), NEWEST_PRODUCE),
+    "FetchRequest": (
+        (READS_ZSTD_SINCE, PREFERRED_SINCE, FETCH_FLEXIBLE_SINCE, FETCH_IDS_SINCE, REPLICA_STATE_SINCE), NEWEST_FETCH
+    ),
+    "FetchResponse": ((SESSIONS_SINCE, PREFERRED_SINCE, FETCH_FLEXIBLE_SINCE, FETCH_IDS_SINCE), NEWEST_FETCH),
+}

@@ -298,7 +298,7 @@ def write_rows(int version, list rows):
     cdef bytes name
     cdef uint8_t* start
     cdef uint8_t* p
-    if version < SESSIONS_SINCE or count > MAX_FETCHED:
+    if not SESSIONS_SINCE <= version <= NEWEST_FETCH or count > MAX_FETCHED:
         return None
     room = FETCHED_TOPIC_BYTES
     for number in range(count):

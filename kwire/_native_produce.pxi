@@ -13,6 +13,7 @@ cdef enum:
     # server/handlers/produce_plain.py
     FLEXIBLE_SINCE = 9
     TOPIC_IDS_SINCE = 13
+    NEWEST_PRODUCE = 13
     ID_BYTES = 16
     HEAD_BYTES = 7
     ROW_BYTES = 33  # of the response
@@ -138,7 +139,7 @@ cdef class ProducePath:
         cdef Py_buffer view
         cdef Request request
         cdef bint is_whole = at == -1
-        if version < FLEXIBLE_SINCE:
+        if not FLEXIBLE_SINCE <= version <= NEWEST_PRODUCE:
             return None
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         try:

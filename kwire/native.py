@@ -11,6 +11,8 @@ from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 
+#: What the functions for Produce and Fetch know of each message, by its name: see kwire/layouts.py.
+LAYOUTS: dict[str, tuple[tuple[int, ...], int]] | None
 #: Examines all records of a decompressed body, as `_scan` of kwire/records/validation.py does.
 walk_records: Callable[[Buffer, int], tuple[int, int, int, bool, bool] | None] | None
 #: Checks a client's batch: `check_header` of server/log/validator.py.
@@ -40,8 +42,8 @@ StructDecoder: Callable[..., Any] | None
 #: none.
 source = error = ""
 try:
-    from kwire._native import SOURCE as source
     from kwire._native import (
+        LAYOUTS,
         KeyTable,
         ProducePath,
         StructDecoder,
@@ -54,9 +56,10 @@ try:
         walk_records,
         write_rows,
     )
+    from kwire._native import SOURCE as source
 except ImportError as failure:
     source, error = "", str(failure)
-    KeyTable = ProducePath = StructDecoder = None
+    LAYOUTS = KeyTable = ProducePath = StructDecoder = None
     walk_records = check_batch = read_fields = None
     take_fetch = read_partitions = write_rows = asked_by = as_seen = None
 

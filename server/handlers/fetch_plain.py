@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kwire import native
+from kwire.layouts import check_layouts
 from kwire.messages.fetch import FetchRequest, FetchResponse
 from kwire.varint import uvarint
 
@@ -27,11 +28,20 @@ if TYPE_CHECKING:
     from ..replication.read import FetchParams, FetchRow, Reading, WaitingFetch
     from .context import RequestContext
 
-#: The first versions with sessions, with preferred replicas, with compact lengths and tagged fields, and with topic ids.
+#: The first versions with sessions, with preferred replicas, with compact lengths and tagged fields, and with topic ids;
+#: and the newest one that is known here.
 SESSIONS_SINCE = 7
 PREFERRED_SINCE = 11
 FLEXIBLE_SINCE = 12
 TOPIC_IDS_SINCE = 13
+NEWEST = 18
+
+check_layouts(
+    FetchResponse, (SESSIONS_SINCE, PREFERRED_SINCE, FLEXIBLE_SINCE, TOPIC_IDS_SINCE), NEWEST
+)
+if native.LAYOUTS is not None:
+    for message in (FetchRequest, FetchResponse):
+        check_layouts(message, *native.LAYOUTS[message.__name__])
 
 #: Answers up to this size are one buffer. Unit: bytes.
 JOINED_BYTES = 16 * 1024
@@ -161,7 +171,7 @@ def write_rows(  # noqa: C901 - one pass, as for Produce
 
     Shape: buffers and slices, the first of them bytes. Long lists are not plain, nor are names that no topic can have.
     """
-    if version < SESSIONS_SINCE or len(rows) >= len(_COMPACT):
+    if not SESSIONS_SINCE <= version <= NEWEST or len(rows) >= len(_COMPACT):
         return None
     topics: dict[str | bytes, list[Any]] = {}
     sizes: dict[str | bytes, list[int]] = {}

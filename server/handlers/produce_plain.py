@@ -1,6 +1,6 @@
 """The plain Produce, which most are: from the body of its frame to the body of its response, without message objects.
 
-Plain is a request of version 9 or newer, not transactional, with one whole batch for each of some partitions that
+Plain is a request of version 9 to 13, not transactional, with one whole batch for each of some partitions that
 this broker has, when there is no authorizer. `plain_produce` reads and writes only the form; what may be appended, and
 when it is committed, is decided where it is for all requests (`check_form`, `append_records`). What is not plain is left,
 untouched, to `produce`, and a row that fails is answered as `produce` answers it. The two give equal bytes:
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from kwire import native
 from kwire.codec import AT_ONCE_ELEMENTS
+from kwire.layouts import check_layouts
+from kwire.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records.crc import crc32c
 
 from ..log.log import Log
@@ -32,16 +34,21 @@ from .produce_answer import Place, answer_of
 from .produce_form import check_form
 
 if TYPE_CHECKING:
-    from kwire.messages.produce import ProduceResponse
     from kwire.types import RecordsBytes
 
     from ..replication.append import AppendResult, AppendRow
     from .context import Services
 
-#: The first version with compact lengths and tagged fields, and the first that names topics by id.
+#: The first version with compact lengths and tagged fields, the first that names topics by id, and the newest one known.
 FLEXIBLE_SINCE = 9
 TOPIC_IDS_SINCE = 13
+NEWEST = 13
 ID_BYTES = 16
+
+for message in (ProduceRequest, ProduceResponse):
+    check_layouts(message, (FLEXIBLE_SINCE, TOPIC_IDS_SINCE), NEWEST)
+    if native.LAYOUTS is not None:
+        check_layouts(message, *native.LAYOUTS[message.__name__])
 
 # transactional_id (compact, null) · acks · timeout_ms
 _HEAD = Struct(">bhi").unpack_from
@@ -73,7 +80,7 @@ def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for wh
     each row, where not all are written and committed.
     """
     version, services = ctx.version, ctx.services
-    if version < FLEXIBLE_SINCE or type(services.authorizer) is not AllowAll:
+    if not FLEXIBLE_SINCE <= version <= NEWEST or type(services.authorizer) is not AllowAll:
         return None
     partitions: dict[Any, Partition] = services.replica_manager.partitions
     if done is None and native.ProducePath is not None:

@@ -1,7 +1,7 @@
 """Fuzz target: the native module takes from the bytes of a Fetch what Python takes from them, or leaves them to it.
 
 Run: python -m tests.fuzz.fuzz_native_fetch [--inputs N] [--seed N]
-Inputs are requests of the versions 10 to 18, damaged, without a session or in one; each lies in memory of exactly its size.
+Inputs are requests of the versions from 10 on, damaged, without a session or in one; each lies in memory of exactly its size.
 For the sanitizers of addresses and undefined behavior, see fuzz_native.py.
 """
 
@@ -15,10 +15,12 @@ from typing import Any
 
 from kwire.codec import decode_at_once, encode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from server.handlers.fetch import fetch
 from server.replication.fetch_session import FetchContext, FetchedPartition, FetchSessionCache
 from tests.support.forms import NATIVE
+from tests.support.versions import versions
 
-VERSIONS = (10, 11, 12, 13, 15, 17, 18)
+VERSIONS = versions(fetch, first=10)
 INTERESTING = (0, 1, 2, 3, 0x7F, 0x80, 0x81, 0xFF)
 NOW_MS = 1_700_000_000_000
 SESSION = 5

@@ -9,11 +9,12 @@ import pytest
 
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from server.handlers.fetch import fetch
+from server.replication.fetch_session import TOPIC_IDS_SINCE
 from tests.support.forms import form
 from tests.support.replicas import Replicas, stored
 
-LATEST = 17
-BY_NAME = 12
+LATEST = fetch.max_version
+BY_NAME = TOPIC_IDS_SINCE - 1
 
 Asked = tuple[str, int, int]
 

@@ -14,6 +14,7 @@ from server.handlers.acls import binding_of, create_acls, delete_acls, describe_
 from server.handlers.context import NoReply
 from server.security.acl import InvalidAcl, check_new
 from tests.support.replicas import Replicas
+from tests.support.versions import versions
 
 TOPIC, READ, ALLOW = 2, 3, 3
 FILTER: dict[str, Any] = {
@@ -35,7 +36,7 @@ CREATION: dict[str, Any] = {
 BINDING = binding_of(AclCreation(**CREATION))
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", versions(describe_acls))
 def test_description_says_that_there_is_no_authorizer(room: Replicas, version: int) -> None:
     answer = room.call(describe_acls, DescribeAclsRequest(**FILTER), version)
     assert answer.error_code == ErrorCode.SECURITY_DISABLED

@@ -18,6 +18,7 @@ from server.handlers.delete_records import delete_records
 from server.log.file_layer import FileLayer
 from server.replication.read_result import FollowerFetch
 from tests.support.replicas import Replicas, topic_image, turns, values
+from tests.support.versions import versions
 
 
 def delete(
@@ -70,7 +71,7 @@ def test_disk_that_fails_is_the_error_of_its_partitions(
     assert log.offline
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", versions(delete_records))
 def test_records_before_the_offset_are_gone(filled: Replicas, version: int) -> None:
     assert delete(filled, (0, 2), version=version) == [(0, 2)]
     partition = filled.partition("a")

@@ -33,6 +33,7 @@ from tests.support.replicas import (
 )
 from tests.support.steps import finished
 from tests.support.transactions import abort, commit, transactional
+from tests.support.versions import versions
 from tests.support.waiting import InThisProcess
 
 from .fetches import BY_NAME, LATEST, fetch_request, only, partitions_at_once, rows  # noqa: F401 - a fixture
@@ -59,7 +60,7 @@ def waits(room: Replicas, *asked: Any, version: int = BY_NAME, **options: Any) -
 # Reading
 
 
-@pytest.mark.parametrize("version", range(4, LATEST + 1))
+@pytest.mark.parametrize("version", versions(fetch, first=4))
 def test_every_version_reads_batches_as_they_are_stored(room: Replicas, version: int) -> None:
     room.create("a")
     room.produce("a", b"1", b"2")

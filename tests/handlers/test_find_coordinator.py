@@ -15,6 +15,7 @@ from server.handlers.context import Features
 from server.handlers.find_coordinator import find_coordinator
 from tests.handlers.group_broker import GroupBroker, topic_image
 from tests.support.services import with_rooms
+from tests.support.versions import versions
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 HERE = (1, "10.0.0.1", 9092)
@@ -43,7 +44,7 @@ def rows(response: Any, version: int) -> list[tuple[int, tuple[int, str, int]]]:
     return [(row.error_code, (row.node_id, row.host, row.port)) for row in found]
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", versions(find_coordinator))
 def test_coordinator_is_the_leader_of_the_groups_partition(version: int) -> None:
     broker = with_topic()
     response = broker.call(find_coordinator, request_for(version, "group"), version)
@@ -75,14 +76,14 @@ def test_this_broker_is_named_by_its_advertised_listener_if_it_has_one() -> None
 
 
 @pytest.mark.parametrize("leader", [-1, 7])
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", versions(find_coordinator))
 def test_partition_without_a_live_leader_has_no_coordinator(version: int, leader: int) -> None:
     broker = with_topic(leader)
     response = broker.call(find_coordinator, request_for(version, "group"), version)
     assert rows(response, version) == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, NOWHERE)]
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", versions(find_coordinator))
 def test_missing_topic_is_made_before_the_answer(version: int) -> None:
     async def test() -> None:
         broker = GroupBroker()
@@ -127,7 +128,7 @@ def test_coordinator_of_a_share_partition_is_the_leader_of_its_partition() -> No
     assert asked == keys[:1]
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize("version", versions(find_coordinator, first=1))
 def test_coordinator_of_a_transactional_id_is_the_leader_of_its_partition(version: int) -> None:
     broker = with_topic()
     broker.services = with_rooms(broker.services, transaction_coordinator=broker.coordinator)

@@ -34,6 +34,7 @@ from server.handlers.groups import (
 from server.handlers.offsets import offset_commit
 from tests.handlers.group_broker import GroupBroker
 from tests.support.services import with_rooms
+from tests.support.versions import versions
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -79,7 +80,7 @@ async def stable(broker: GroupBroker, instance: str | None = None) -> str:
     return member_id
 
 
-@pytest.mark.parametrize("version", range(10))
+@pytest.mark.parametrize("version", versions(join_group))
 def test_member_joins_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -102,7 +103,7 @@ def test_member_joins_in_every_version(version: int) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("version", range(10))
+@pytest.mark.parametrize("version", versions(join_group))
 def test_refused_join_is_readable_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -137,7 +138,7 @@ def test_static_leader_skips_its_assignment_from_version_9(version: int) -> None
     run(test)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", versions(sync_group))
 def test_member_syncs_and_is_heard_of_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -169,7 +170,7 @@ def test_sync_without_protocol_is_refused_from_version_5() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", versions(leave_group))
 def test_member_leaves_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -194,7 +195,7 @@ def test_member_leaves_in_every_version(version: int) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", versions(describe_groups))
 def test_groups_are_described_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -219,7 +220,7 @@ def test_groups_are_described_in_every_version(version: int) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", versions(list_groups))
 def test_groups_are_listed_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -236,7 +237,7 @@ def test_groups_are_listed_in_every_version(version: int) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", versions(delete_groups))
 def test_groups_are_deleted_each_with_its_own_error(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()

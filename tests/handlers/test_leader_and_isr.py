@@ -40,6 +40,7 @@ from server.handlers.leader_and_isr import (
 )
 from tests.support.replicas import Replicas, finish, topic_id
 from tests.support.services import with_rooms
+from tests.support.versions import versions
 
 EPOCH = 40
 CONFIGS = {("topics", "a"): {"retention.ms": "77"}}
@@ -124,7 +125,7 @@ def test_roles_are_taken_with_the_topics_config(told: Told) -> None:
     assert told.partition("a").log.topic_id == topic_id("a")
 
 
-@pytest.mark.parametrize("version", range(8))
+@pytest.mark.parametrize("version", versions(leader_and_isr))
 def test_every_version_is_understood_and_answered_in_its_form(told: Told, version: int) -> None:
     answer = run(told.lead(row(), version=version))
     found = answer.topics[0].partition_errors if version >= 5 else answer.partition_errors

@@ -29,10 +29,11 @@ from server.workers import TookTooLong
 from tests.support.cpu_time import cpu_time
 from tests.support.replicas import NOW, Replicas, batch, topic_image
 from tests.support.transactions import transactional
+from tests.support.versions import versions
 from tests.support.waiting import InThisProcess
 
-LATEST, EARLIEST, MAX, LOCAL, TIERED = -1, -2, -3, -4, -5
-NEWEST_VERSION = 9
+LATEST, EARLIEST, MAX, LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, -6
+NEWEST_VERSION = list_offsets.max_version
 UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -91,7 +92,7 @@ def filled(room: Replicas) -> Replicas:
     return room
 
 
-@pytest.mark.parametrize("version", range(1, NEWEST_VERSION + 1))
+@pytest.mark.parametrize("version", versions(list_offsets, first=1))
 @pytest.mark.parametrize(
     ("timestamp", "since", "expected"),
     [
@@ -100,7 +101,8 @@ def filled(room: Replicas) -> Replicas:
         (MAX, 7, (3, 5001, 2)),
         (LOCAL, 8, (0, -1, 2)),
         (TIERED, 9, (-1, -1, -1)),
-        (-6, 99, None),
+        (PENDING, 11, (-1, -1, -1)),
+        (-7, 99, None),
         (0, 1, (0, 1000, 2)),
         (1001, 1, (1, 1001, 2)),
         (1002, 1, (2, 5000, 2)),
@@ -260,7 +262,7 @@ def test_version_0_knows_two_special_times(filled: Replicas) -> None:
 # OffsetForLeaderEpoch
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", versions(offset_for_leader_epoch))
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [

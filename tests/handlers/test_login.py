@@ -34,6 +34,7 @@ from tests.security.tokens import ec_key, key_set, public_jwk
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
 from tests.support.transport import MemoryTransport, connect
+from tests.support.versions import versions
 
 GOOD, BAD = b"\0alice\0alice-secret", b"\0alice\0wrong-secret"
 JAAS = (
@@ -140,7 +141,7 @@ def authenticated(answer: bytes, version: int = 1) -> SaslAuthenticateResponse:
     return decode(SaslAuthenticateResponse, answer[4 + (version == 2) :], version)
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", versions(sasl_authenticate))
 def test_client_logs_in_and_is_served(version: int) -> None:
     connection = open_connection()
     versions, shaken, done = connection.ask(VERSIONS, handshake(), authenticate(GOOD, version))

@@ -26,10 +26,12 @@ from kwire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from server.handlers.offsets import offset_commit, offset_delete, offset_fetch
+from server.handlers.offsets import TOPIC_IDS_SINCE, offset_commit, offset_delete, offset_fetch
 from tests.handlers.group_broker import GroupBroker
+from tests.support.versions import versions
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+BY_NAME = TOPIC_IDS_SINCE - 1
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -86,7 +88,7 @@ def rows(response: Any) -> list[tuple[str, int, int]]:
     ]
 
 
-@pytest.mark.parametrize("version", range(10))
+@pytest.mark.parametrize("version", versions(offset_commit, offset_fetch, last=BY_NAME))
 def test_offset_is_committed_and_fetched_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -199,7 +201,7 @@ def test_member_of_an_unknown_group_is_told_so_where_clients_know_the_error(
     run(test)
 
 
-@pytest.mark.parametrize("version", range(2, 10))
+@pytest.mark.parametrize("version", versions(offset_fetch, first=2, last=BY_NAME))
 def test_all_offsets_are_fetched_with_null_topics(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
@@ -274,7 +276,7 @@ def test_unstable_offset_is_withheld_where_stable_ones_are_required() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("version", range(10))
+@pytest.mark.parametrize("version", versions(offset_commit, last=BY_NAME))
 def test_partitions_that_do_not_exist_are_refused_in_the_requests_order(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()

@@ -36,6 +36,7 @@ from server.quotas.clients import ClientQuotas
 from server.quotas.entities import Entity
 from tests.support.forms import form
 from tests.support.replicas import NOW, Replicas, batch, topic_id
+from tests.support.versions import versions
 
 REQUESTS = 20_000 if os.environ.get("KWIRE_LONG") else 2_500
 
@@ -105,7 +106,7 @@ def drawn_batch(draw: random.Random, sequences: dict[int, int]) -> bytes | None:
 
 def drawn_request(draw: random.Random, sequences: dict[int, int]) -> tuple[int, bytes]:
     """A version and a body, damaged now and then."""
-    version = draw.choice((8, 9, 10, 11, 11, 12, 13, 13))
+    version = draw.choice(versions(produce, first=8))
     topics = []
     for _ in range(draw.choice((0, 1, 1, 1, 1, 2, 3))):
         name = draw.choice((*CONFIGS, "a", "a", "a", "unknown", "__consumer_offsets", "é" * 70))
@@ -162,7 +163,7 @@ def usual_request(
                 records[draw.randrange(len(records))] ^= 1 << draw.randrange(8)
             rows.append(PartitionProduceData(index=index, records=bytes(records)))
         data.append(TopicProduceData(name=name, topic_id=topic_id(name), partition_data=rows))
-    version = draw.choice((9, 11, 12, 13))
+    version = draw.choice(versions(produce, first=9))
     request = ProduceRequest(acks=draw.choice((-1, 1, 0)), timeout_ms=0, topic_data=data)
     return version, encode(request, version)
 

@@ -30,6 +30,7 @@ from server.handlers.topics import create_partitions, create_topics, delete_topi
 from server.metadata.image import TopicImage
 from tests.support.replicas import Replicas, finished, topic_id, topic_image
 from tests.support.services import with_rooms
+from tests.support.versions import versions
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -111,7 +112,7 @@ def create(
     return ask(room, create_topics, request, version).topics
 
 
-@pytest.mark.parametrize("version", range(8))
+@pytest.mark.parametrize("version", versions(create_topics))
 def test_topic_can_be_used_when_it_is_answered(
     room: Replicas, controller: Controller, version: int
 ) -> None:
@@ -225,7 +226,7 @@ def delete_states(room: Replicas, *states: DeleteTopicState) -> Any:
     return ask(room, delete_topics, request, 6).responses
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", versions(delete_topics))
 def test_deleted_topic_is_gone_when_it_is_answered(
     room: Replicas, controller: Controller, version: int
 ) -> None:
@@ -312,7 +313,7 @@ def grow(room: Replicas, *asked: tuple[str, int], version: int = 3, **options: A
     return ask(room, create_partitions, request, version).results
 
 
-@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("version", versions(create_partitions))
 def test_new_partitions_can_be_used_when_they_are_answered(
     room: Replicas, controller: Controller, version: int
 ) -> None:

@@ -32,9 +32,11 @@ from kwire.messages.write_txn_markers import (
 )
 from server.handlers.ceilings import CEILING_3_9
 from server.handlers.produce import produce
+from server.handlers.transactions import add_partitions_to_txn
 from server.turns import exhaust
 from tests.handlers.transaction_broker import GROUP, ID, TOPIC, TransactionBroker, run
 from tests.support.replicas import turns, values
+from tests.support.versions import versions
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -155,7 +157,7 @@ def test_idempotent_producer_needs_no_coordinator(tmp_path: Path) -> None:
 def test_partition_that_cannot_be_added_keeps_the_others_out(tmp_path: Path) -> None:
     async def test(broker: TransactionBroker) -> None:
         producer = await broker.producer()
-        for version in range(6):
+        for version in versions(add_partitions_to_txn):
             errors = await broker.add(producer, FIRST, (TOPIC, 9), version=version)
             assert errors == [ErrorCode.OPERATION_NOT_ATTEMPTED, UNKNOWN]
         errors = await broker.add(producer, FIRST, ("__consumer_offsets", 0))
