@@ -64,7 +64,13 @@ LAST = ("records", "wire")
 MAX_FILES, LONG_FILE_S = 40, 10.0
 
 # `make test` uses the same examples each time, `make test-long` looks for new ones.
-settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile(
+    "quick",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile(
     "long", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
