@@ -146,7 +146,7 @@ def test_decisions_are_numbered_from_one_and_say_why() -> None:
         text = page.read_text()
         assert text.startswith(f"# {number}. "), page.name
         parts = re.findall(r"^\*\*(\w+)\.\*\* ", text, re.MULTILINE)
-        assert parts == ["Context", "Choice", "Price"], page.name
+        assert parts == ["Status", "Context", "Choice", "Price"], page.name
 
 
 def test_each_change_note_is_one_line_of_a_known_kind() -> None:
