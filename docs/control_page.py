@@ -34,8 +34,9 @@ or `log.dirs`, its data is in a temporary directory, which is removed when it st
 The port is off unless you use `--control`. `--control 127.0.0.1:0` can be reached only from this machine.
 
 Every request except those for health and the API description needs a token, as `Authorization: Bearer TOKEN`. The broker creates
-a new token at each start and writes it to the log, or with `--control-file` to that file, which only the same user can read. To
-choose the token yourself, set the variable `KWIRE_CONTROL_TOKEN`; it is then not logged.
+a new token at each start and writes it to the log, or with `--control-file` to that file. Only the same user can read the file, and
+it exists only while the broker can be controlled. To choose the token yourself, set the variable `KWIRE_CONTROL_TOKEN`; it is then
+not logged.
 
 The broker rejects requests from pages of other sites (by `Origin` and `Sec-Fetch-Site`) and requests that use a foreign host name
 (by `Host`; `kwire.http.hosts` adds names). No page in a browser can therefore use the port, not even by DNS rebinding.
