@@ -7,6 +7,7 @@ whatever the broker's time does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -38,8 +39,8 @@ TOKEN_VARIABLE = "KWIRE_CONTROL_TOKEN"
 def run(properties: Mapping[str, str], address: tuple[str, int], file: str | None) -> int:
     """Serve a broker and its control port until SIGTERM or SIGINT; return the exit status.
 
-    Shape: prints `kwire ready HOST:PORT` when both can be used. `file` is where the address of the port and the token are written. The token is
-    in the environment as KWIRE_CONTROL_TOKEN, or else made anew.
+    Shape: prints `kwire ready HOST:PORT` when both can be used. `file` is where the address of the port and the token are written, for as
+    long as they are valid. The token is in the environment as KWIRE_CONTROL_TOKEN, or else made anew.
     """
     return asyncio.run(_run(properties, Endpoint("CONTROL", *address), file))
 
@@ -52,6 +53,8 @@ async def _run(properties: Mapping[str, str], endpoint: Endpoint, file: str | No
     try:
         config = BrokerConfig(with_defaults(properties))
         refuse_zookeeper(config)
+        if file is not None:
+            forget(file)  # of a broker that was killed
         broker = ServedBroker(properties)
         await asyncio.to_thread(broker.start)
     except (ConfigError, ValueError, OSError) as error:
@@ -69,6 +72,8 @@ async def _run(properties: Mapping[str, str], endpoint: Endpoint, file: str | No
             await stopping.wait()
         finally:
             await listener.close()
+            if file is not None:
+                forget(file, token)
     except OSError as error:
         logger.error("cannot start: %s", error)
         return 1
@@ -116,3 +121,10 @@ def tell(endpoint: Endpoint, token: str, bootstrap_servers: str, file: str | Non
         ) as out:
             out.write(json.dumps(found) + "\n")
         unfinished.replace(file)
+
+
+def forget(file: str, token: str = "") -> None:
+    """Remove the file with a port's address and this token; of any token without one. Errors: OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if token in Path(file).read_text(encoding="utf-8", errors="replace"):
+            Path(file).unlink()

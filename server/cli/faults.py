@@ -106,6 +106,7 @@ def read(file: str) -> Any:
 def ask(url: str, token: str, method: str, body: Any = None) -> Any:
     """Send the control port a request about faults. Errors: CommandError, with its message."""
     import http.client
+    from http import HTTPStatus
     from urllib.error import HTTPError
     from urllib.request import ProxyHandler, Request, build_opener
 
@@ -125,6 +126,10 @@ def ask(url: str, token: str, method: str, body: Any = None) -> Any:
         with build_opener(ProxyHandler({}), *deadline.handlers()).open(request) as answer:
             return json.load(answer)
     except HTTPError as error:
+        if error.code == HTTPStatus.UNAUTHORIZED and not token:
+            raise CommandError(
+                f"give the token of the control port with --control-file or {TOKEN}"
+            ) from None
         said = error.read().decode("utf-8", "replace")
         try:
             said = json.loads(said)["error"]

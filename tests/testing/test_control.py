@@ -21,8 +21,10 @@ import yaml
 from confluent_kafka import KafkaException
 
 from kwire.server.http.messages import HttpRequest
+from kwire.server.metadata.endpoint import Endpoint
 from kwire.testing import DiskFault, Fault, Recorder
 from kwire.testing.control import OPERATIONS, Control, Operation, openapi
+from kwire.testing.served import forget, tell
 from kwire.testing.served_broker import ServedBroker
 from kwire.testing.words import DISK_FAULT, FAULT, REQUESTS, Word, checked
 
@@ -406,6 +408,7 @@ def test_kwire_serve_is_commanded_by_kwire_faults(tmp_path: Path) -> None:
         "--control-file",
         str(told),
     ]
+    told.write_text("of a broker that was killed")
     (tmp_path / "rules.yaml").write_text("- api: Produce\n  error: INVALID_RECORD\n  nth: [1, 2]\n")
     server = subprocess.Popen(
         [*kwire, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
@@ -435,6 +438,12 @@ def test_kwire_serve_is_commanded_by_kwire_faults(tmp_path: Path) -> None:
         )
         assert faults("--clear").stdout == ""
 
+        told_nothing = [*kwire, "faults", "--control", place["url"]]
+        refused = subprocess.run(told_nothing, capture_output=True, text=True, check=False)
+        assert refused.stderr == (
+            "kwire: give the token of the control port with --control-file or KWIRE_CONTROL_TOKEN\n"
+        )
+
         rebound = urllib.request.Request(
             f"{place['url']}/v1/health", headers={"Host": "shop.example"}
         )
@@ -445,7 +454,19 @@ def test_kwire_serve_is_commanded_by_kwire_faults(tmp_path: Path) -> None:
         _, log = server.communicate(timeout=30)
     assert server.returncode == 0, log
     assert place["token"] not in log
-    assert "kwire-data" not in os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == ["rules.yaml"], "what is left: no data, no address, no token"
+
+
+def test_file_with_the_address_is_there_only_while_a_broker_serves_it(tmp_path: Path) -> None:
+    told = tmp_path / "control.json"
+    endpoint = Endpoint("CONTROL", "127.0.0.1", 9)
+    tell(endpoint, "first", "127.0.0.1:9", str(told))
+    tell(endpoint, "second", "127.0.0.1:9", str(told))
+    forget(str(told), "first")
+    assert json.loads(told.read_text())["token"] == "second"
+    forget(str(told), "second")
+    forget(str(told), "second")
+    assert not told.exists()
 
 
 def test_data_in_a_directory_of_ones_own_are_kept_and_never_emptied(tmp_path: Path) -> None:
