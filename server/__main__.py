@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from .arguments import Parser
+from .arguments import Parser, shown
 
 #: Command -> (module of cli/, description in `kwire --help`).
 COMMANDS = {
@@ -59,6 +59,9 @@ COMMANDS = {
     ),
     "coordination": ("coordination", "export or import cluster metadata"),
 }
+
+#: The options before a command.
+OWN_OPTIONS = ("-h", "--help", "--version")
 
 
 class PrintVersion(Action):
@@ -145,6 +148,11 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], object] = lambda
         begin()
         return pipeline(arguments[1:])
     chosen = next((word for word in arguments if not word.startswith("-")), None)
+    if chosen is not None and arguments[0].startswith("-") and arguments[0] not in OWN_OPTIONS:
+        # argparse would take the option's value for the command.
+        make_parser(None).error(
+            f"{shown(arguments[0])} comes before the command; write kwire COMMAND [OPTION ...]"
+        )
     if chosen is not None and arguments[0] == chosen:
         from .cli.kafka_words import in_order
 

@@ -394,6 +394,7 @@ def agreed(options: Namespace, found: list[AclBinding]) -> bool:
         print("Remove these ACLs? (y/n) ", end="", flush=True)
     answer = sys.stdin.readline()
     if not answer:
+        print(file=sys.stderr)  # behind the question
         raise CommandError(
             "there was no answer, so nothing was removed; --force removes without asking"
         )

@@ -181,4 +181,9 @@ def show(answers: list[Answer], options: Namespace) -> int:
         print(printable(answer.sentence))
         if answer.advice:
             print(f"  {printable(answer.advice)}")
+    if len(options.what) == 1 and not known:
+        print(
+            "kwire: a topic is explained by record: kwire explain TOPIC PARTITION OFFSET",
+            file=sys.stderr,
+        )
     return 0 if known else 1

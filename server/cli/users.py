@@ -141,8 +141,13 @@ def password(options: Namespace) -> str:
     if path is None and sys.stdin.isatty():
         from getpass import getpass
 
-        text = getpass(f"Password of {options.user}: ")
-        if text != getpass("Again: "):
+        try:
+            text = getpass(f"Password of {options.user}: ")
+            again = getpass("Again: ")
+        except EOFError:
+            print(file=sys.stderr)  # behind the prompt
+            raise CommandError("no password was given") from None
+        if text != again:
             raise CommandError("the passwords differ")
     elif path is None or path == "-":
         text = sys.stdin.readline().rstrip("\r\n")

@@ -117,3 +117,21 @@ def test_each_credential_has_a_request_of_its_own() -> None:
     assert add_user(cast(Brokers, asked), options) == 0
     assert delete_user(cast(Brokers, asked), options) == 0
     assert asked.changes == [(1, 0), (1, 0), (0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("answers", [[], ["pw"]])
+def test_ctrl_d_at_the_prompt_for_a_password_is_one_line(
+    answers: list[str],
+    data_dir: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(prompt: str) -> str:
+        if not answers:
+            raise EOFError
+        return answers.pop()
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", asked)
+    assert users(data_dir, "add", "alice") == 1
+    assert capsys.readouterr().err == "\nkwire: no password was given\n"
