@@ -81,7 +81,13 @@ class CoordinatorLog(Protocol):
 
 
 class CoordinatorShard(Protocol):
-    """A machine: every operation is `op(..., now_ms) -> Result`; see result.py."""
+    """A machine: every operation is `op(..., now_ms) -> Result`; see result.py.
+
+    Shape: with `keeps_latest`, only the latest record of each key counts, and those before it are not decoded when the
+    log is loaded.
+    """
+
+    keeps_latest: bool
 
     def encode(self, record: Any) -> tuple[bytes, bytes | None]: ...
 
@@ -493,12 +499,13 @@ class CoordinatorRuntime(Generic[S]):
         """Replay a partition's log, then serve it."""
         began_ms = self.clock.monotonic_ms()
         await asyncio.sleep(0)
+        latest: dict[bytes | None, Record] = {}
         try:
             for stored in self.coordinator_log.read_all(slot.partition):
                 for batch in iter_batches(stored):
                     await self.turns.pause(self.owner)
                     slot.position += 1
-                    await self.load_batch(slot, batch)
+                    await self.load_batch(slot, batch, latest)
                 # Nothing may run between the end of the log and ACTIVE: `end_transaction` relies on the load to read
                 # the markers that are committed before.
                 await self.turns.pause(self.owner)
@@ -506,6 +513,9 @@ class CoordinatorRuntime(Generic[S]):
             # As in Apache Kafka, the records that could be read are served, so that the groups of this partition do not
             # stay unavailable.
             log.exception("%s-%d: the rest could not be read", self.topic, slot.partition)
+        for record in latest.values():
+            await self.turns.pause(self.owner)
+            self.replay_record(slot, record)
         slot.loading = None
         slot.state = SlotState.ACTIVE
         now_ms = self.now_ms()
@@ -523,17 +533,19 @@ class CoordinatorRuntime(Generic[S]):
             took_ms,
         )
 
-    async def load_batch(self, slot: Slot[S], batch: RecordBatch) -> None:
+    async def load_batch(
+        self, slot: Slot[S], batch: RecordBatch, latest: dict[bytes | None, Record]
+    ) -> None:
         """Replay a stored batch in steps; compressed batches are inflated off the loop, one at a time."""
         header = batch.header
         try:
             if header.codec and header.magic == MAGIC_2:
                 async with self.inflating:
                     body = await self.coordinator_log.inflated(batch)
-                    await self.replay(slot, header, batch.records(body=body))
+                    await self.replay(slot, header, batch.records(body=body), latest)
             else:
                 batch.verify_crc()
-                await self.replay(slot, header, batch.records())
+                await self.replay(slot, header, batch.records(), latest)
         except WireError as error:
             log.error(
                 "%s-%d: batch at offset %d cannot be read and is skipped: %s",
@@ -543,8 +555,14 @@ class CoordinatorRuntime(Generic[S]):
                 error,
             )
 
-    async def replay(self, slot: Slot[S], header: BatchHeader, records: Iterator[Record]) -> None:
-        """Replay the records of a stored batch in steps. Errors: WireError."""
+    async def replay(
+        self,
+        slot: Slot[S],
+        header: BatchHeader,
+        records: Iterator[Record],
+        latest: dict[bytes | None, Record],
+    ) -> None:
+        """Replay the records of a stored batch in steps, or keep them in `latest`. Errors: WireError."""
         shard = slot.shard
         if header.is_control:
             for record in records:
@@ -558,23 +576,30 @@ class CoordinatorRuntime(Generic[S]):
         for number, record in enumerate(records, start=1):
             if not number % LOAD_STEP:
                 await self.turns.pause(self.owner)
-            try:
-                if record.key is None:
-                    raise CorruptRecord("record without key", offset=0)
-                decoded = shard.decode(record.key, record.value)
-                if decoded is not None:
-                    shard.replay(decoded, slot.position, producer_id)
-            except Exception as error:  # noqa: BLE001 - the others are not lost with it
-                self.lines.log(
-                    logging.ERROR,
-                    slot,
-                    "%s-%d: record at offset %d cannot be read and is skipped: %s: %.500s",
-                    self.topic,
-                    slot.partition,
-                    record.offset,
-                    type(error).__name__,
-                    error,
-                )
+            if shard.keeps_latest:
+                latest[record.key] = record
+            else:
+                self.replay_record(slot, record, producer_id)
+
+    def replay_record(self, slot: Slot[S], record: Record, producer_id: int = -1) -> None:
+        """Replay a stored record; one that cannot be read is logged and skipped, so that the others are not lost with it."""
+        try:
+            if record.key is None:
+                raise CorruptRecord("record without key", offset=0)
+            decoded = slot.shard.decode(record.key, record.value)
+            if decoded is not None:
+                slot.shard.replay(decoded, slot.position, producer_id)
+        except Exception as error:  # noqa: BLE001
+            self.lines.log(
+                logging.ERROR,
+                slot,
+                "%s-%d: record at offset %d cannot be read and is skipped: %s: %.500s",
+                self.topic,
+                slot.partition,
+                record.offset,
+                type(error).__name__,
+                error,
+            )
 
     # Time
 

@@ -69,6 +69,8 @@ class GroupShard:
     `groups_of_producer` maps a producer id to the ids of the groups that the end of its transaction affects.
     """
 
+    keeps_latest = False
+
     def __init__(
         self,
         partition: int,

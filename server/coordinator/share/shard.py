@@ -103,6 +103,8 @@ class ShareShard:
     Stored states are always loaded; the memory bound applies to new ones.
     """
 
+    keeps_latest = False
+
     def __init__(
         self,
         partition: int,

@@ -80,6 +80,8 @@ class TransactionShard:
     log was loaded.
     """
 
+    keeps_latest = True
+
     def __init__(
         self, partition: int, config: TransactionConfig, memory: TransactionMemory | None = None
     ) -> None:

@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from kwire.errors import ErrorCode
 from kwire.records.batch import RecordBatch
 from server.coordinator.transaction.config import TransactionConfig
 from server.coordinator.transaction.markers import Markers, Outcomes
+from server.coordinator.transaction.records import decode_record
+from server.coordinator.transaction.shard import TransactionShard
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import End, Ended, Initialized, Producer
 from server.coordinator.transaction_coordinator import Described, TransactionCoordinator
@@ -184,3 +188,30 @@ def test_next_coordinator_sends_the_markers_and_does_not_hear_of_older_ones() ->
         assert room.state() is TransactionState.COMPLETE_ABORT
 
     run(test)
+
+
+def test_only_the_latest_record_of_each_id_is_decoded_when_the_log_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log holds each state that an id ever had, until it is compacted."""
+    decoded: list[bytes | memoryview] = []
+
+    def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> Any:
+        decoded.append(key)
+        return decode_record(key, value)
+
+    async def main() -> None:
+        room = Room()
+        await room.lead(1)
+        for _ in range(5):
+            answered = room.coordinator.init_producer_id(ASKED)
+            assert isinstance(answered, Initialized)
+        room.coordinator.resign(0)
+        monkeypatch.setattr(TransactionShard, "decode", staticmethod(decode))
+        await room.lead(2)
+        assert len(decoded) == 1
+        found = room.coordinator.describe(ID)
+        assert isinstance(found, Described)
+        assert found.metadata.producer_epoch == answered.producer_epoch == 4
+
+    asyncio.run(main())
