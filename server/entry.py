@@ -25,11 +25,12 @@ def _leave(*_: object) -> None:
 
 def _on_interrupt(before: object, after: object) -> None:
     """Change what Ctrl-C does, unless a command has its own way, or whoever started it has Ctrl-C ignored."""
-    if _signal.getsignal(_signal.SIGINT) is before:
+    if _signal.getsignal(_signal.SIGINT) == before:
         _signal.signal(_signal.SIGINT, after)
 
 
-_on_interrupt(_signal.default_int_handler, _leave)
+for _early in (_signal.default_int_handler, _signal.SIG_DFL):  # Python's own; that of the script
+    _on_interrupt(_early, _leave)
 
 
 def command() -> int:

@@ -72,6 +72,25 @@ def test_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (done.stderr, status.read_text()) == ("", "0\n")
 
 
+@pytest.mark.parametrize(("before", "after"), [("", (-2, "")), ("trap '' INT; ", (0, "went on\n"))])
+def test_ctrl_c_while_the_script_looks_for_kwire_leaves_no_traceback(
+    before: str, after: tuple[int, str], tmp_path: Path
+) -> None:
+    package = tmp_path / "kwire"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import os\nos.kill(os.getpid(), 2)\nos.write(2, b'went on\\n')\nos._exit(0)"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'{before}exec "$@"', "sh", sys.executable, ROOT / "bin" / "kwire"],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == after
+
+
 @pytest.mark.parametrize(
     "module",
     ["argparse", "server.__main__", "server.arguments", "server.cli.topics", "kwire.codec"],
