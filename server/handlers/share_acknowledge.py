@@ -26,8 +26,8 @@ from kwire.messages.share_acknowledge import (
     ShareAcknowledgeTopicResponse,
 )
 
+from ..share.acknowledgement import RENEW, Acknowledged, Refusal
 from ..share.manager import Outcome
-from ..share.partition import RENEW, Acknowledged, Refusal
 from ..share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, next_epoch
 from ..turns import Steps
 from .authorization import DENIED, AclOperation, ResourceType

@@ -26,8 +26,8 @@ from kwire.messages.share_fetch import (
     ShareFetchResponse,
 )
 
+from ..share.acquisition import AcquireLimits
 from ..share.led import Rows, ShareFetchParams, WaitingShareFetch, error_row
-from ..share.partition import AcquireLimits
 from ..share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,

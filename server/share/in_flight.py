@@ -2,7 +2,7 @@
 
 A whole batch is acquired or acknowledged in one step, regardless of its number of records. A batch is divided only
 where an acknowledgement, a limit or the start offset falls inside it, into one run for each change of state.
-Source: InFlightBatch, InFlightState, RecordState. Apache Kafka keeps one state per record of a divided batch.
+Source: InFlightBatch, InFlightState. Apache Kafka keeps one state per record of a divided batch.
 """
 
 from __future__ import annotations
@@ -11,15 +11,7 @@ from bisect import bisect_right
 from operator import attrgetter
 
 from ..coordinator.share.rows import StateBatch
-
-#: States of records, in their stored form. Source: RecordState.
-AVAILABLE = 0
-ACQUIRED = 1
-ACKNOWLEDGED = 2
-ARCHIVED = 4
-
-#: Final states.
-FINAL = (ACKNOWLEDGED, ARCHIVED)
+from .states import ACQUIRED, AVAILABLE, FINAL, RecordState
 
 NOBODY = ""
 
@@ -31,7 +23,7 @@ class Run:
 
     Shape: `first` and `last` are inclusive. `member_id` is the member that holds the records; it is empty unless they
     are acquired. `delivery_count` is the number of deliveries. `write` is the pending write of this state, and `before`
-    the state and member to restore if the write fails; both are None if no write is pending. `forced` says that the
+    the member that holds the records again if the write fails; both are None if no write is pending. `forced` says that the
     records were archived and stay archived even if the write fails.
     Unit: the lock ends at `lock_end_ms`.
     """
@@ -49,7 +41,12 @@ class Run:
     )
 
     def __init__(
-        self, first: int, last: int, state: int, delivery_count: int, member_id: str = NOBODY
+        self,
+        first: int,
+        last: int,
+        state: RecordState,
+        delivery_count: int,
+        member_id: str = NOBODY,
     ) -> None:
         self.first = first
         self.last = last
@@ -58,11 +55,11 @@ class Run:
         self.member_id = member_id
         self.lock_end_ms = 0
         self.write: StateWrite | None = None
-        self.before: tuple[int, str] | None = None
+        self.before: str | None = None
         self.forced = False
 
     def __repr__(self) -> str:
-        return f"Run({self.first}-{self.last}, {self.state}, {self.delivery_count}, {self.member_id!r})"
+        return f"Run({self.first}-{self.last}, {self.state.name}, {self.delivery_count}, {self.member_id!r})"
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -70,7 +67,7 @@ class Run:
     @property
     def is_available(self) -> bool:
         """Whether the run may be delivered."""
-        return self.state == AVAILABLE and self.write is None
+        return self.state is AVAILABLE and self.write is None
 
     @property
     def is_done(self) -> bool:
@@ -80,7 +77,7 @@ class Run:
     def is_like(self, other: Run) -> bool:
         """Whether both runs have the same state in every respect."""
         return (
-            self.state == other.state
+            self.state is other.state
             and self.delivery_count == other.delivery_count
             and self.member_id == other.member_id
             and self.write is other.write
@@ -88,7 +85,7 @@ class Run:
             and self.forced == other.forced
             and (
                 self.lock_end_ms == other.lock_end_ms
-                or (self.write is None and self.state != ACQUIRED)
+                or (self.write is None and self.state is not ACQUIRED)
             )
         )
 

@@ -13,7 +13,8 @@ from kwire.messages.share_fetch import PartitionData
 from ..cause import cause
 from ..log.time_search import Found, TimeSearch
 from ..shares import NOBODY
-from .partition import AcquireLimits, SharePartition
+from .acquisition import AcquireLimits
+from .partition import SharePartition
 from .sessions import PartitionKey
 from .settings import ShareSettings
 

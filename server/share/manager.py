@@ -25,6 +25,8 @@ from ..net.log_limit import LineLimiter
 from ..replication.read_result import LaterRead, ReadResult, refused
 from ..shares import SMALL, Shares
 from ..turns import Steps, exhaust
+from .acknowledgement import RELEASE, Acknowledged, Refusal, acknowledge
+from .acquisition import acquire
 from .fetched import fetched
 from .in_flight import StateWrite
 from .led import (
@@ -39,10 +41,12 @@ from .led import (
     error_row,
 )
 from .loading import Loaded, Loading
-from .partition import BATCH_BYTES, RELEASE, RUN_BYTES, Acknowledged, Refusal, SharePartition
+from .locks import expire, release
+from .partition import BATCH_BYTES, RUN_BYTES, SharePartition
 from .sessions import PartitionKey, SessionKey, ShareSessionCache
 from .settings import ShareSettings
 from .state_errors import FENCING, told
+from .writes import complete_write
 
 if TYPE_CHECKING:
     from ..replication.partition import Partition
@@ -283,7 +287,9 @@ class SharePartitionManager:
             if found is None:
                 return empty_row(number), 0
             now_ms = self._rooms.clock.monotonic_ms()
-            rows, count = machine.acquire(params.member_id, found, offset, limits, settings, now_ms)
+            rows, count = acquire(
+                machine, params.member_id, found, offset, limits, settings, now_ms
+            )
         except (OSError, RecordError) as error:
             self._lines.log(
                 logging.ERROR,
@@ -482,7 +488,7 @@ class SharePartitionManager:
         if self.memory.refuses(led.account, RUN_BYTES, self.max_bytes, SMALL):
             settings = settings._replace(max_runs=0)  # batches are acknowledged as a whole only
         try:
-            write = yield from led.machine.acknowledge(member_id, batches, settings, now_ms)
+            write = yield from acknowledge(led.machine, member_id, batches, settings, now_ms)
         except GeneratorExit:  # the member has left; its changes are undone
             self._watch_locks(led)
             self.serve(led)
@@ -503,7 +509,7 @@ class SharePartitionManager:
             yield
             led = self.led.get(SharePartitionKey(group_id, *key))
             if led is not None and led.machine is not None:
-                write = yield from led.machine.release(member_id, settings)
+                write = yield from release(led.machine, member_id, settings)
                 self._write(led, led.machine, write)
 
     def end_session(self, key: SessionKey) -> bool:
@@ -587,7 +593,7 @@ class SharePartitionManager:
     ) -> Steps[None]:
         changed = False
         try:
-            changed = yield from machine.complete(write, outcome is None, now_ms)
+            changed = yield from complete_write(machine, write, outcome is None, now_ms)
         except Exception:  # noqa: BLE001 - a bug of ours must not leave the acknowledgement unanswered
             self._log_failure("a stored state of %s in share group %.200s cannot be applied", led)
             outcome = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")
@@ -647,7 +653,7 @@ class SharePartitionManager:
         if machine is None or led.gone:
             return
         settings = self.settings_of(led.key.group_id)
-        write = yield from machine.expire(settings, self._rooms.clock.monotonic_ms())
+        write = yield from expire(machine, settings, self._rooms.clock.monotonic_ms())
         self._watch_locks(led)
         self._write(led, machine, write)
         if write.batches:

@@ -18,16 +18,10 @@ from server.handlers.context import ConnectionInfo
 from server.handlers.share_fetch import share_fetch
 from server.log.file_layer import FileSlice
 from server.replication.partition import Partition
+from server.share import manager
+from server.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW, Acknowledged
 from server.share.manager import LED_BYTES, SharePartitionManager
-from server.share.partition import (
-    ACCEPT,
-    BATCH_BYTES,
-    REJECT,
-    RELEASE,
-    RENEW,
-    Acknowledged,
-    SharePartition,
-)
+from server.share.partition import BATCH_BYTES
 from server.turns import exhaust
 from tests.support.replicas import Replicas, finish, topic_id, turns, values
 from tests.support.transactions import abort, commit, transactional
@@ -363,7 +357,7 @@ def fail(*args: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("of", "name"),
-    [(Partition, "read"), (SharePartition, "acquire"), (SharePartitionManager, "_try")],
+    [(Partition, "read"), (manager, "acquire"), (SharePartitionManager, "_try")],
 )
 @on_loop
 async def test_fetch_that_waits_is_answered_whatever_fails(
@@ -416,7 +410,7 @@ async def test_acknowledgement_whose_state_cannot_be_applied_is_answered(
     member = shares.member()
     await member.loaded("a")
     with monkeypatch.context() as patch:
-        patch.setattr(SharePartition, "complete", fail)
+        patch.setattr(manager, "complete_write", fail)
         task = asyncio.ensure_future(member.acknowledge({"a": [(0, 1, ACCEPT)]}))
         await turns(20)
         assert task.done()

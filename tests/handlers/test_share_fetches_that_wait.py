@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from server.share.in_flight import ACQUIRED
+from server.share.acknowledgement import RELEASE, Acknowledged
+from server.share.acquisition import AcquireLimits
 from server.share.led import Rows, ShareFetchParams, WaitingShareFetch
-from server.share.partition import RELEASE, Acknowledged, AcquireLimits
+from server.share.states import ACQUIRED
 from tests.support.replicas import Replicas, topic_id, turns
 
 from .shares import GROUP, Shares, on_loop

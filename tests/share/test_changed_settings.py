@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.share.partition import ACCEPT, RELEASE
+from server.share.acknowledgement import ACCEPT, RELEASE
 
 from .windows import LOCK_MS, Window
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from server.share.partition import ACCEPT
+from server.share.acknowledgement import ACCEPT
 
 from .windows import Window
 

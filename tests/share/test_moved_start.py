@@ -5,7 +5,7 @@ test names.
 from __future__ import annotations
 
 from kwire.errors import ErrorCode
-from server.share.partition import ACCEPT, OFFSET_NOT_ACQUIRED, REJECT, RELEASE, Refusal
+from server.share.acknowledgement import ACCEPT, OFFSET_NOT_ACQUIRED, REJECT, RELEASE, Refusal
 
 from .windows import Window
 

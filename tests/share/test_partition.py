@@ -6,12 +6,11 @@ import pytest
 
 from kwire.errors import ErrorCode
 from kwire.messages.share_fetch import AcquiredRecords
-from server.share import partition
-from server.share.in_flight import StateWrite
-from server.share.partition import (
+from server.coordinator.transition import IllegalTransition
+from server.share import acknowledgement, acquisition
+from server.share.acknowledgement import (
     ACCEPT,
     GAP,
-    MAX_DELIVERIES,
     NO_RENEWAL,
     NOT_ACQUIRED,
     NOT_FOUND,
@@ -22,9 +21,13 @@ from server.share.partition import (
     RELEASE,
     RENEW,
     Refusal,
-    SharePartition,
-    _without,
+    acknowledge,
 )
+from server.share.acquisition import _without, acquire
+from server.share.in_flight import Run, StateWrite
+from server.share.locks import MAX_DELIVERIES
+from server.share.partition import SharePartition
+from server.share.states import RecordState
 from server.turns import exhaust
 from tests.support.cpu_time import cpu_time
 
@@ -312,8 +315,12 @@ def test_whole_batches_are_never_divided() -> None:
     ranges = [(100_000 * n, 100_000 * n + 99_999) for n in range(10)]
     window.acquire(*ranges, most=1_000_000, batch_size=100_000)
     write = exhaust(
-        window.machine.acknowledge(
-            "one", [partition.Acknowledged(0, 999_999, [ACCEPT])], window.settings, 0
+        acknowledge(
+            window.machine,
+            "one",
+            [acknowledgement.Acknowledged(0, 999_999, [ACCEPT])],
+            window.settings,
+            0,
         )
     )
     assert isinstance(write, StateWrite) and len(write.batches) == 10
@@ -323,8 +330,8 @@ def test_whole_batches_are_never_divided() -> None:
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        ((20, 25, ACCEPT), ErrorCode.INVALID_REQUEST, partition.FIRST_TOO_HIGH),
-        ((5, 11, ACCEPT), ErrorCode.INVALID_REQUEST, partition.LAST_TOO_HIGH),
+        ((20, 25, ACCEPT), ErrorCode.INVALID_REQUEST, acknowledgement.FIRST_TOO_HIGH),
+        ((5, 11, ACCEPT), ErrorCode.INVALID_REQUEST, acknowledgement.LAST_TOO_HIGH),
         ((0, 4, ACCEPT), ErrorCode.INVALID_RECORD_STATE, NOT_FOUND),
     ],
 )
@@ -469,8 +476,8 @@ def test_request_that_is_given_up_halfway_changes_nothing() -> None:
     window = Window()
     window.acquire((0, 4))
     window.acquire((5, 9))
-    steps = window.machine.acknowledge(
-        "one", [partition.Acknowledged(0, 9, [ACCEPT])], window.settings, 0
+    steps = acknowledge(
+        window.machine, "one", [acknowledgement.Acknowledged(0, 9, [ACCEPT])], window.settings, 0
     )
     while not window.machine.delivery_complete_count:
         next(steps)
@@ -711,11 +718,11 @@ def test_often_delivered_records_that_others_have_throttle_nobody() -> None:
 
 
 def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "MAX_RUNS", 5)
+    monkeypatch.setattr(acknowledgement, "MAX_RUNS", 5)
     window = Window()
     window.acquire((0, 99))
     refused = window.acknowledge((0, 9, [RELEASE, ACCEPT] * 5))
-    assert refused == Refusal(ErrorCode.INVALID_RECORD_STATE, partition.TOO_MANY_PARTS)
+    assert refused == Refusal(ErrorCode.INVALID_RECORD_STATE, acknowledgement.TOO_MANY_PARTS)
     assert window.states == ["0-99 acquired 1 one"]
     assert window.acknowledge((0, 99, ACCEPT)) == [(0, 99, 2, 1)]
 
@@ -732,8 +739,14 @@ def test_empty_partition_acquires_nothing() -> None:
     """testAcquireWithEmptyFetchRecords, testCanAcquireRecordsWithEmptyCache."""
     window = Window()
     assert window.machine.can_acquire(window.settings)
-    rows, count = window.machine.acquire(
-        "one", stored((0, 9)), 0, partition.AcquireLimits(0, 500), window.settings, 0
+    rows, count = acquire(
+        window.machine,
+        "one",
+        stored((0, 9)),
+        0,
+        acquisition.AcquireLimits(0, 500),
+        window.settings,
+        0,
     )
     assert (rows, count) == ([], 0)
     assert SharePartition(0, 0).in_flight == 0
@@ -743,7 +756,7 @@ def test_empty_partition_acquires_nothing() -> None:
 
 
 def test_stored_state_of_another_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="77 is not a state"):
+    with pytest.raises(ValueError, match="77 is not a valid RecordState"):
         Window(5, (5, 10, 77, 1))
 
 
@@ -772,3 +785,25 @@ def test_aborted_batches_are_left_out_in_time_that_grows_with_their_number() -> 
         [AcquiredRecords(first_offset=0, last_offset=9, delivery_count=1)], [(10, 19)]
     )
     assert (row.first_offset, row.last_offset) == (0, 9)
+
+
+@pytest.mark.parametrize("state", RecordState)
+@pytest.mark.parametrize("target", RecordState)
+def test_run_goes_only_where_the_table_allows(state: RecordState, target: RecordState) -> None:
+    """RecordStateTest."""
+    allowed = {
+        (RecordState.AVAILABLE, RecordState.ACQUIRED),
+        (RecordState.AVAILABLE, RecordState.ARCHIVED),
+        (RecordState.ACQUIRED, RecordState.AVAILABLE),
+        (RecordState.ACQUIRED, RecordState.ACKNOWLEDGED),
+        (RecordState.ACQUIRED, RecordState.ARCHIVED),
+    }
+    partition, run = SharePartition(0, 5), Run(3, 9, state, 1)
+    if (state, target) in allowed:
+        partition.set_state(run, target)
+        assert run.state is target
+        assert partition.delivery_complete_count == (5 if target in (2, 4) else 0)
+    else:
+        with pytest.raises(IllegalTransition):
+            partition.set_state(run, target)
+        assert run.state is state

@@ -6,16 +6,12 @@ from collections.abc import Sequence
 
 from kwire.records.batch import BatchHeader
 from server.coordinator.share.rows import StateBatch
+from server.share import acknowledgement, acquisition, locks, writes
+from server.share.acknowledgement import Acknowledged, Refusal
+from server.share.acquisition import AcquireLimits
 from server.share.fetched import Fetched, FetchedBatch
 from server.share.in_flight import Run, StateWrite
-from server.share.partition import (
-    BATCH_BYTES,
-    RUN_BYTES,
-    Acknowledged,
-    AcquireLimits,
-    Refusal,
-    SharePartition,
-)
+from server.share.partition import BATCH_BYTES, RUN_BYTES, SharePartition
 from server.share.settings import ShareSettings
 from server.turns import exhaust
 
@@ -60,7 +56,8 @@ class Window:
     ) -> list[tuple[int, int, int]]:
         """Acquire of batches that were read: (first, last, delivery count)."""
         read = found or stored(*ranges)
-        rows, count = self.machine.acquire(
+        rows, count = acquisition.acquire(
+            self.machine,
             member,
             read,
             read.first_offset if at is None else at,
@@ -80,7 +77,9 @@ class Window:
             Acknowledged(first, last, [types] if isinstance(types, int) else types)
             for first, last, types in asked
         ]
-        return exhaust(self.machine.acknowledge(member, batches, self.settings, self.now_ms))
+        return exhaust(
+            acknowledgement.acknowledge(self.machine, member, batches, self.settings, self.now_ms)
+        )
 
     def acknowledge(
         self, *asked: tuple[int, int, int | Sequence[int]], member: str = "one"
@@ -94,19 +93,19 @@ class Window:
 
     def complete(self, write: StateWrite | Refusal, stored: bool = True) -> bool:
         assert isinstance(write, StateWrite), write
-        changed = exhaust(self.machine.complete(write, stored, self.now_ms))
+        changed = exhaust(writes.complete_write(self.machine, write, stored, self.now_ms))
         self.check()
         return changed
 
     def release(self, member: str = "one") -> StateWrite:
-        return exhaust(self.machine.release(member, self.settings))
+        return exhaust(locks.release(self.machine, member, self.settings))
 
     def expire(self, after_ms: int = LOCK_MS) -> list[tuple[int, int, int, int]]:
         """Let time pass, and return the stored states of locks that have ended."""
         self.now_ms += after_ms
         if self.machine.lock_end_ms is None or self.machine.lock_end_ms > self.now_ms:
             return []
-        write = exhaust(self.machine.expire(self.settings, self.now_ms))
+        write = exhaust(locks.expire(self.machine, self.settings, self.now_ms))
         self.complete(write)
         return [tuple(each) for each in write.batches]  # type: ignore[misc]
 
