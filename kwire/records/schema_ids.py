@@ -9,6 +9,7 @@ the single index 0.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
 
 from kwire.errors import CorruptRecord, WireError
 from kwire.varint import read_varint
@@ -44,3 +45,13 @@ def message_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     if min(indexes, default=0) < 0:
         raise CorruptRecord(f"message indexes {indexes}", offset=PREFIX_BYTES)
     return tuple(indexes) or (0,), at
+
+
+def message_name(file: Any, indexes: tuple[int, ...]) -> str:
+    """The full name of the message to which indexes lead; `file` is a FileDescriptorProto. Errors: IndexError."""
+    names = [file.package] if file.package else []
+    inside = file.message_type
+    for index in indexes:
+        names.append(inside[index].name)
+        inside = inside[index].nested_type
+    return ".".join(names)

@@ -44,14 +44,11 @@ def derived(path: str, kind: str, format: str) -> str:
 
 
 def columns_of(kind: str, schema: ValueSchema) -> pa.Schema:
-    """The columns of a table of values, or of dead letters.
-
-    None is required, since another schema may leave it out.
-    """
+    """The columns of a table of values, or of dead letters."""
     if kind == DEAD_LETTERS:
         return raw_schema().append(pa.field("error", pa.string()))
     own = [pa.field(name, raw_schema().field(of).type) for name, of in OWN.items()]
-    return pa.schema([*(field.with_nullable(True) for field in schema.columns), *own])
+    return pa.schema([*schema.fields(), *own])
 
 
 def is_part(path: str, of: str) -> bool:
@@ -128,7 +125,8 @@ def _parsed(work: Work) -> pa.Table:
     system, name = file_system(f"{work.root}/{work.file.path}", work.settings)
     table = pq.read_table(name, filesystem=system, schema=raw_schema(), partitioning=None)
     table = table.filter(pc.field("offset") >= work.since)
-    columns, good, bad = parse_all((value.as_py() for value in table["value"]), work.schema)
+    values, keys = ((one.as_py() for one in table[name]) for name in ("value", "key"))
+    columns, good, bad = parse_all(values, work.schema, keys)
     if work.kind == VALUES:
         rows = table.take(pa.array(good, pa.int64()))
         for own, of in OWN.items():

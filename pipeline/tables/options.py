@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -58,28 +59,65 @@ def without_iceberg(options: Namespace) -> Iterator[tuple[str, str]]:
 
 
 def add_values(parser: ArgumentParser) -> None:
-    """`--value-schema` and `--value-framing`."""
+    """`--value-schema`, `--value-framing` and `--key-schema`."""
     parser.add_argument(
         "--value-schema",
         dest="value_schemas",
         metavar="[TOPIC=][ID:]SCHEMA|@FILE",
         action="append",
         default=[],
-        help="with --table: also make a table with columns for the fields of the values (DDL, JSON Schema or Avro), and one of the values that do not fit; with ID:, for values that begin with the id of this schema in a registry: the table has the columns of the last one given; repeatable",
+        help="with --table: also make a table with columns for the fields of the values (DDL, JSON Schema, Avro, or @FILE.desc#MESSAGE for Protobuf), and one of the values that do not fit; with ID:, for values that begin with the id of this schema in a registry: the table has the columns of the last one given; repeatable",
     )
     parser.add_argument(
         "--value-framing",
         choices=("none", "confluent"),
         help="with --value-schema: whether values begin with the id of a schema (default: where schemas are given with ID:)",
     )
+    parser.add_argument(
+        "--key-schema",
+        dest="key_schemas",
+        metavar="[TOPIC=][ID:]SCHEMA|@FILE",
+        action="append",
+        default=[],
+        help="with --value-schema: also make a column of the parsed keys, _parsed_key; an Avro schema may be of any type; repeatable",
+    )
 
 
 def value_schemas(options: Namespace) -> dict[str | None, ValueSchema]:
-    """Topic -> the schema of its values; None stands for every other topic. Raises WrongCall."""
+    """Topic -> the schema of its values, and of its keys; None stands for every other topic. Raises WrongCall."""
+    texts = getattr(options, "value_schemas", ())
+    found = {
+        topic: _read(some, "--value-schema")
+        for topic, some in _by_topic(texts, "--value-schema", options).items()
+    }
+    texts = getattr(options, "key_schemas", ())
+    keys = {
+        topic: _read(some, "--key-schema", bare=True)
+        for topic, some in _by_topic(texts, "--key-schema", options).items()
+    }
+    for topic in keys:
+        whole = found.get(topic, found.get(None))
+        if whole is None and (topic is not None or not found):
+            raise WrongCall(
+                f"--key-schema: the table of {topic or 'the topics'} with columns needs --value-schema, too"
+            )
+        if whole is not None:
+            found[topic] = whole
+    return {
+        topic: replace(schema, key=keys.get(topic, keys.get(None)))
+        for topic, schema in found.items()
+    }
+
+
+def _by_topic(
+    texts: Iterable[str], option: str, options: Namespace
+) -> dict[str | None, dict[int | None, str]]:
+    """Topic -> the texts of its schemas, by id."""
     given: dict[str | None, dict[int | None, str]] = {}
-    for text in getattr(options, "value_schemas", ()):
+    framing = options.value_framing if option == "--value-schema" else None
+    for text in texts:
         if not formats(options):
-            raise WrongCall("--value-schema is for --table")
+            raise WrongCall(f"{option} is for --table")
         found = re.match(r"(?:([a-zA-Z0-9._-]+)=)?(?:([0-9]{1,10}):)?", text)
         assert found is not None
         topic, number = found[1], None if found[2] is None else int(found[2])
@@ -87,27 +125,27 @@ def value_schemas(options: Namespace) -> dict[str | None, ValueSchema]:
         some = given.setdefault(topic, {})
         if number in some:
             of = "" if number is None else f" with the id {number}"
-            raise WrongCall(f"--value-schema: two schemas for {whose}{of}")
+            raise WrongCall(f"{option}: two schemas for {whose}{of}")
         if some and (number is None or None in some):
-            raise WrongCall(f"--value-schema: schemas for {whose} with an id and without")
-        if number is None and options.value_framing == "confluent":
+            raise WrongCall(f"{option}: schemas for {whose} with an id and without")
+        if number is None and framing == "confluent":
             raise WrongCall(
                 f"--value-framing confluent: the values of {whose} name their schemas by ids, so give the id of each one:"
                 f" --value-schema {'' if topic is None else f'{topic}='}ID:..."
             )
-        if number is not None and options.value_framing == "none":
+        if number is not None and framing == "none":
             raise WrongCall("--value-schema with an ID: is for --value-framing confluent")
         some[number] = text[found.end() :]
-    return {topic: _read(some) for topic, some in given.items()}
+    return given
 
 
-def _read(texts: dict[int | None, str]) -> ValueSchema:
+def _read(texts: dict[int | None, str], option: str, *, bare: bool = False) -> ValueSchema:
     from ..schemas.values import read_schemas_by_id, read_value_schema
 
     if None in texts:
-        return read_value_schema(texts[None], "--value-schema")
+        return read_value_schema(texts[None], option, bare=bare)
     by_id = {number: text for number, text in texts.items() if number is not None}
-    return read_schemas_by_id(by_id, "--value-schema")
+    return read_schemas_by_id(by_id, option, bare=bare)
 
 
 def check_value_topics(options: Namespace, schemas: Collection[str | None]) -> None:
@@ -117,8 +155,10 @@ def check_value_topics(options: Namespace, schemas: Collection[str | None]) -> N
         if topic is None or topic in names or not (names or pattern):
             continue
         if not (pattern and re.fullmatch(pattern, topic)):
+            of_values = any(text.startswith(f"{topic}=") for text in options.value_schemas)
             raise WrongCall(
-                f"--value-schema {topic}=...: {'--topics-pattern' if pattern else '--topics'} has no topic {topic}"
+                f"--{'value' if of_values else 'key'}-schema {topic}=...:"
+                f" {'--topics-pattern' if pattern else '--topics'} has no topic {topic}"
             )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kwire.records.schema_ids import PREFIX_BYTES, message_indexes, schema_id
+from kwire.records.schema_ids import PREFIX_BYTES, message_indexes, message_name, schema_id
 
 from .filters import MAX_PARSED_BYTES, Searched
 from .values import Shown, document
@@ -263,7 +263,7 @@ def protobuf_decoder(descriptors: bytes, name: str = "", framed: bool = False) -
 
         def decode(data: bytes) -> Any:
             indexes, at = message_indexes(data)
-            named = name_at(main, indexes)
+            named = message_name(main, indexes)
             if name and named != name:
                 raise ValueError(f"a {named}, not a {name}")
             return as_dict(class_of(named), data[at:])
@@ -274,13 +274,3 @@ def protobuf_decoder(descriptors: bytes, name: str = "", framed: bool = False) -
         name = ".".join(filter(None, (last.package, last.message_type[-1].name)))
     cls = class_of(name)
     return lambda data: as_dict(cls, data)
-
-
-def name_at(file: Any, indexes: tuple[int, ...]) -> str:
-    """The name of the message of a file to which indexes lead. Errors: IndexError."""
-    names = [file.package] if file.package else []
-    inside = file.message_type
-    for index in indexes:
-        names.append(inside[index].name)
-        inside = inside[index].nested_type
-    return ".".join(names)

@@ -32,6 +32,7 @@ def options_of(*formats: str, **more: object) -> Namespace:
         "topics_pattern": None,
         "value_schemas": [],
         "value_framing": None,
+        "key_schemas": [],
     }
     return Namespace(**{**known, **more})
 
@@ -45,10 +46,11 @@ def add_batch(
     batch: int = 0,
     start_ms: int = EVENING_MS,
     values: Sequence[bytes | None] = (),
+    keys: Sequence[bytes | None] = (),
 ) -> Entry:
     """Archive one batch of records as the job does; its timestamps are of one hour.
 
-    `values` are those of the first records.
+    `values` and `keys` are those of the first records.
     """
     archive = Archive(path)
     archive.create()
@@ -64,6 +66,7 @@ def add_batch(
         "headers": [[{"key": "h", "value": b"\0"}] if n % 3 == 0 else None for n in numbers],
     }
     columns["value"][: len(values)] = values
+    columns["key"][: len(keys)] = keys
     table = pa.table(columns, schema=raw_schema())
     day = "2026-01-02/hour=23" if start_ms == EVENING_MS else "2026-01-03/hour=23"
     last = first + count - 1

@@ -147,8 +147,19 @@ def test_wrong_calls_are_told() -> None:
     ):
         with pytest.raises(WrongCall, match=why):
             value_schemas(options_of(*formats, value_schemas=given))
-    with pytest.raises(WrongCall, match="is for --table"):
-        value_schemas(options_of(value_schemas=["id INT"], table=[]))
+    for given in ({"value_schemas": ["id INT"]}, {"key_schemas": ["id INT"]}):
+        with pytest.raises(WrongCall, match="is for --table"):
+            value_schemas(options_of(**given, table=[]))
+    for keys, given, why in (
+        (["id INT"], [], "the table of the topics with columns needs --value-schema"),
+        (["a=id INT"], ["b=id INT"], "the table of a with columns needs --value-schema"),
+        (["id INT", "id INT"], ["id INT"], "--key-schema: two schemas for every topic"),
+        (["a=1:id INT", "a=id INT"], ["id INT"], "--key-schema: schemas for a with an id and"),
+        (['"null"'], ["id INT"], "--key-schema"),
+        (["STRING"], ["id INT"], "--key-schema is not Spark's DDL"),
+    ):
+        with pytest.raises(WrongCall, match=why):
+            value_schemas(options_of(key_schemas=keys, value_schemas=given))
     for given, framing, why in (
         (["a=id INT"], "confluent", "give the id of each one: --value-schema a=ID:..."),
         (["id INT"], "confluent", "give the id of each one: --value-schema ID:..."),
@@ -169,3 +180,55 @@ def test_records_of_several_schemas_are_parsed_each_by_its_own(tmp_path: Path, f
     assert values(tmp_path, format) == [(0, 0, 1, None), (0, 1, 3, 2.5)]
     [dead] = rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)
     assert dead["error"] == "the value is of schema 3, which is not given (only 1, 2)"
+
+
+def test_key_schemas_go_to_the_topics_that_have_columns() -> None:
+    def kinds(keys: list[str], values: list[str]) -> dict[str | None, str | None]:
+        found = value_schemas(options_of(key_schemas=keys, value_schemas=values))
+        return {of: None if one.key is None else str(one.key.kind) for of, one in found.items()}
+
+    number, text = "int64", "string"
+    assert kinds(['"long"'], ["a=id INT", "b=id INT"]) == {"a": number, "b": number}
+    assert kinds(['a="long"'], ["id INT"]) == {None: None, "a": number}
+    assert kinds(['"string"', 'a="long"'], ["a=id INT", "id INT"]) == {None: text, "a": number}
+
+
+@pytest.mark.parametrize("format", BOTH)
+def test_keys_become_a_column(tmp_path: Path, format: str) -> None:
+    """Of two schemas with ids; a key that does not fit makes the record a dead letter."""
+
+    def framed(number: int, text: bytes) -> bytes:
+        return bytes(1) + number.to_bytes(4, "big") + text
+
+    keys = [framed(4, b'{"no": 1}'), framed(5, b'{"no": 2, "of": "x"}'), None, framed(6, b"{}")]
+    add_batch(tmp_path, 5, values=[VALID[0]] * 5, keys=[*keys, b"{}"])
+    given = {
+        "value_schemas": ["id INT"],
+        "key_schemas": ["orders=4:no INT", "orders=5:no BIGINT, of STRING"],
+    }
+    assert follow(tmp_path, format, **given) == 3
+    rows = rows_of_table(tmp_path, format, "orders", VALUES)
+    assert [row["_parsed_key"] for row in sorted(rows, key=lambda row: row["_offset"])] == [
+        {"no": 1, "of": None},
+        {"no": 2, "of": "x"},
+        None,
+    ]  # type: ignore[arg-type, return-value]
+    assert sorted(row["_key"] or b"" for row in rows) == [b"", *keys[:2]]  # type: ignore[type-var]
+    dead = rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)
+    assert sorted(str(row["error"]) for row in dead) == [
+        "key: the value does not begin with 0 and the id of a schema",
+        "key: the value is of schema 6, which is not given (only 4, 5)",
+    ]
+
+
+@pytest.mark.parametrize("format", BOTH)
+def test_keys_of_one_avro_type_are_parsed_from_some_time_on(tmp_path: Path, format: str) -> None:
+    add_batch(tmp_path, 1, values=VALID[:1], keys=[b"\2"])
+    follow(tmp_path, format, value_schemas=["id INT"])
+    add_batch(tmp_path, 3, batch=1, values=[VALID[0]] * 3, keys=[b"\2", b"\4", b"\4."])
+    follow(tmp_path, format, value_schemas=["id INT"], key_schemas=['{"type": "long"}'])
+    rows = rows_of_table(tmp_path, format, "orders", VALUES)
+    found = {row["_offset"]: (row["_key"], row["_parsed_key"]) for row in rows}
+    assert found == {0: (b"\2", None), 1: (b"\2", 1), 2: (b"\4", 2)}
+    [dead] = rows_of_table(tmp_path, format, "orders", DEAD_LETTERS)
+    assert dead["error"] == "key: 1 bytes are left after the value"

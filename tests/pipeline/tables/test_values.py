@@ -266,7 +266,9 @@ def test_avro_record_inside_itself_is_refused_whether_it_is_the_table_s_or_not()
 
 def test_value_with_an_id_where_none_was_told_says_what_to_do() -> None:
     schema = read_value_schema("id BIGINT", "here")
-    with pytest.raises(Misfit, match=r"not JSON .*begins with the id of a schema, 7: see ID: of"):
+    with pytest.raises(
+        Misfit, match=r"not JSON .*begins with the id of a schema, 7: give it with ID:"
+    ):
         schema.parse(framed(7, b'{"id": 1}'))
 
 
