@@ -23,7 +23,7 @@ help:
 
 # The virtual environment
 
-NATIVE = kwire/_native.pyx $(wildcard kwire/_native_*.pxi)
+NATIVE = $(wildcard kwire/_native*.pyx kwire/_native_*.pxi server/native/*.pyx server/native/*.pxi)
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo 'kwire needs Python 3.11 or newer with the venv module;' \

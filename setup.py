@@ -1,7 +1,7 @@
-"""Builds the native module, where there is a compiler; pyproject.toml has everything else.
+"""Builds the native modules, where there is a compiler; pyproject.toml has everything else.
 
-Without a compiler, without Cython or with KWIRE_PURE=1 kwire is installed without it, and does the same in Python.
-KWIRE_SANITIZE=1 builds it with the sanitizers of addresses and undefined behavior, for tests/fuzz/fuzz_native.py.
+Without a compiler, without Cython or with KWIRE_PURE=1 kwire is installed without them, and does the same in Python.
+KWIRE_SANITIZE=1 builds them with the sanitizers of addresses and undefined behavior, for tests/fuzz/fuzz_native.py.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from runpy import run_path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 
-SOURCE = "kwire/_native.pyx"  # includes the _native_*.pxi next to it
+#: Each includes the .pxi next to it, and the server's also some of kwire/.
+SOURCES = {
+    "kwire._native": "kwire/_native.pyx",
+    "kwire.server.native._native": "server/native/_native.pyx",
+}
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
 
 
 def extensions() -> list[Extension]:
-    """The native module, if it should be built."""
+    """The native modules, if they should be built."""
     if os.environ.get("KWIRE_PURE") == "1":
         return []
     try:
@@ -27,22 +31,25 @@ def extensions() -> list[Extension]:
         return []
     checks = CHECKS if os.environ.get("KWIRE_SANITIZE") == "1" else []
     # `kwire --version` and the log's first line say so if a module was built from other sources than those that are there.
-    built_from = run_path("server/native_source.py")["source_in"](Path("kwire"))
-    module = Extension(
-        "kwire._native",
-        [SOURCE],
-        define_macros=[("KWIRE_SOURCE", f'"{built_from}"')],
-        extra_compile_args=["-O2", *checks],
-        extra_link_args=checks,
-    )
-    built: list[Extension] = cythonize([module], build_dir="build/native", quiet=True)
+    built_from = run_path("server/native/source.py")["source_in"](Path())
+    modules = [
+        Extension(
+            name,
+            [source],
+            define_macros=[("KWIRE_SOURCE", f'"{built_from}"')],
+            extra_compile_args=["-O2", *checks],
+            extra_link_args=checks,
+        )
+        for name, source in SOURCES.items()
+    ]
+    built: list[Extension] = cythonize(modules, build_dir="build/native", quiet=True)
     for each in built:
         each.optional = True  # a failed build is skipped; Cython does not keep its earlier messages
     return built
 
 
 class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools is not typed
-    """A wheel that is for all platforms if the native module could not be built."""
+    """A wheel that is for all platforms if the native modules could not be built."""
 
     def run(self) -> None:
         self.run_command("build_ext")

@@ -1,4 +1,21 @@
-# Columns of records, for Spark.
+# All records of a body, and their columns.
+
+def walk_records(body, int count):
+    """Look at all records of a decompressed magic 2 body.
+
+    Shape: (earliest timestamp delta, latest, its index, whether offset deltas are 0, 1, 2, ..., whether any key is null);
+    None if anything is wrong.
+    """
+    cdef Py_buffer view
+    cdef Walk found
+    cdef bint is_sound
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    is_sound = walk(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, count, &found)
+    PyBuffer_Release(&view)
+    if not is_sound:
+        return None
+    return found.earliest, found.latest, found.index_of_latest, found.consecutive, found.keyless
+
 
 def read_fields(data, bodies, into):
     """Read the records of some bodies, one after the other, and return True; False if anything is unusual.

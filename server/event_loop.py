@@ -9,11 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
-from kwire import native
-
-from .native_source import what_is_wrong
+from . import native
 
 
 def uses_uvloop() -> bool:
@@ -29,6 +26,5 @@ def said_at_start() -> str:
 
 def form_and_why() -> str:
     """Whether the native module is used, and what is wrong with a module that was built."""
-    folder = Path(native.__file__).parent
-    wrong = what_is_wrong(folder, native.source, native.error)
+    wrong = native.wrong()
     return f"{native.form()} ({wrong})" if wrong else native.form()

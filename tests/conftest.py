@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kwire import native
-from server.native_source import what_is_wrong
+from kwire import native as wire
+from server import native
+from server.native.source import source_in
 from tests.support.forms import form
 
 if TYPE_CHECKING:
@@ -113,9 +114,8 @@ BEFORE = seconds_of_cores()
 
 def pytest_sessionstart() -> None:
     """Test no native module that is older than its sources, whose answers may be wrong."""
-    wrong = what_is_wrong(ROOT.parent / "kwire", native.source, "")
-    if wrong:
-        pytest.exit(f"kwire's native module: {wrong}; run: python setup.py build_ext -i", 4)
+    if {wire.source, native.source} - {"", source_in(ROOT.parent)}:
+        pytest.exit("a native module is of other sources; run: python setup.py build_ext -i", 4)
 
 
 @pytest.hookimpl(trylast=True)

@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 
-from kwire import native
 from kwire.codec import decode, encode
 from kwire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -48,6 +47,7 @@ from kwire.messages.sync_group import (
 )
 from kwire.records.builder import BatchBuilder
 from kwire.schema import schema_of
+from server import native
 from server.broker import Broker
 from server.config import BrokerConfig
 from server.coordinator.group.state import Group

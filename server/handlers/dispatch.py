@@ -21,7 +21,6 @@ from collections.abc import Generator, Sequence
 from types import GeneratorType
 from typing import Any
 
-from kwire import native
 from kwire.api import ApiKey, response_class
 from kwire.codec import DECODED_BYTES, decode_at_once, decode_steps, encode_parts, encode_steps
 from kwire.connection import Part, RequestReceived, response_frame
@@ -29,6 +28,7 @@ from kwire.errors import EncodeError, ErrorCode, MessageTooLarge, WireError
 from kwire.header import decode_request_header
 from kwire.schema import schema_of
 
+from .. import native
 from ..cause import CAUSE, caused_by
 from ..clock import Clock
 from ..coordination.store import StoreClosed

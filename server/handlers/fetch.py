@@ -23,7 +23,6 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from kwire import native
 from kwire.codec import decode_at_once
 from kwire.messages.fetch import (
     FetchableTopicResponse,
@@ -31,6 +30,7 @@ from kwire.messages.fetch import (
     FetchResponse,
 )
 
+from .. import native
 from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, FetchedPartition
 from ..replication.read import (
     STEP,

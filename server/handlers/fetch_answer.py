@@ -77,7 +77,7 @@ def refused_answer(
 ) -> FetchResponse | None:
     """The answer to a request that is refused as a whole after it was read; None if it is not.
 
-    Shape: `request` is None only if no row of an old version can diverge (`take_fetch` of kwire/_native_fetch.pxi).
+    Shape: `request` is None only if no row of an old version can diverge (`take_fetch` of server/native/fetch.pxi).
     """
     if context.session is not None and context.overtaken:
         close_slices(reading)

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from kwire import native
 from kwire.layouts import check_layouts
 from kwire.messages.fetch import FetchRequest, FetchResponse
 from kwire.varint import uvarint
 
+from .. import native
 from ..log.file_layer import FileSlice
 from ..net.dispatcher import Plain, plain_answer
 from .fetch_answer import refused_answer, response_of, rows_with_news

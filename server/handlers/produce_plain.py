@@ -15,12 +15,12 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
-from kwire import native
 from kwire.codec import AT_ONCE_ELEMENTS
 from kwire.layouts import check_layouts
 from kwire.messages.produce import ProduceRequest, ProduceResponse
 from kwire.records.crc import crc32c
 
+from .. import native
 from ..log.log import Log
 from ..log.producer_state import BatchMetadata
 from ..log.segment import LogSegment

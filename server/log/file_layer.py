@@ -47,16 +47,16 @@ class OpenFile:
 class LogFile:
     """One file of a log directory, opened on first use and perhaps closed between uses."""
 
-    __slots__ = ("_layer", "_open", "path")
+    __slots__ = ("_layer", "opened", "path")
 
     def __init__(self, layer: FileLayer, path: str) -> None:
         self._layer = layer
-        self._open: OpenFile | None = None
+        self.opened: OpenFile | None = None
         self.path = path
 
     def open(self) -> OpenFile:
         """Return the descriptor; it stays valid as long as the caller holds the object."""
-        opened = self._open
+        opened = self.opened
         if opened is None:
             opened = self._layer.open_for(self)
         opened.recent = True
@@ -67,7 +67,7 @@ class LogFile:
 
         Errors: OSError; bytes beyond what the caller counts as the file's size may then be garbage.
         """
-        opened = self._open
+        opened = self.opened
         if opened is None:
             opened = self._layer.open_for(self)
         opened.recent = True
@@ -83,7 +83,7 @@ class LogFile:
 
     def read_at(self, size: int, position: int) -> bytes:
         """Read up to size bytes at a byte position; fewer only at the end of the file."""
-        opened = self._open
+        opened = self.opened
         if opened is None:
             opened = self._layer.open_for(self)
         opened.recent = True
@@ -119,17 +119,17 @@ class LogFile:
 
     def close(self) -> None:
         """Close the descriptor; the next use opens the file again."""
-        self._open = None
+        self.opened = None
 
     def evict(self) -> bool:
         """Close unless used since the last call; return whether the descriptor was given up."""
-        opened = self._open
+        opened = self.opened
         if opened is None:
             return True
         if opened.recent:
             opened.recent = False
             return False
-        self._open = None
+        self.opened = None
         return True
 
 
@@ -245,14 +245,14 @@ class FileLayer:
         if len(in_use) >= self.max_open_files:  # all of them were used recently
             in_use.popleft().close()
         opened = OpenFile(self.open_path(file.path, os.O_RDWR | os.O_CREAT))
-        file._open = opened
+        file.opened = opened
         in_use.append(file)
         return opened
 
     def open_read_only(self, path: str) -> LogFile:
         """A file that is never created or written, open until it is closed. Errors: OSError."""
         file = LogFile(self, path)
-        file._open = OpenFile(self.open_path(path, os.O_RDONLY))
+        file.opened = OpenFile(self.open_path(path, os.O_RDONLY))
         return file
 
     def open_path(self, path: str, flags: int) -> int:
@@ -263,7 +263,7 @@ class FileLayer:
             if e.errno not in OUT_OF_DESCRIPTORS:
                 raise
         # Of a copy: threads open files, too, while the loop adds others.
-        still_open = [each for each in list(self._in_use) if each._open is not None]
+        still_open = [each for each in list(self._in_use) if each.opened is not None]
         for each in still_open[: (len(still_open) + 1) // 2]:
             each.close()
         return self.open_fd(path, flags)

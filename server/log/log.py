@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
 
-from kwire import native
 from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records.batch import MAX_DECOMPRESSED_BYTES, read_header
 from kwire.records.compression import Codec
@@ -35,6 +34,7 @@ from kwire.records.layout import (
     NO_TIMESTAMP,
 )
 
+from .. import native
 from . import retention
 from .append import Written, check_as_follower, check_as_leader, stamp
 from .file_layer import OUT_OF_DESCRIPTORS, FileLayer, OpenFile
@@ -92,17 +92,10 @@ class Log:
     """One partition's log on this broker. All calls are synchronous and may block on the disk."""
 
     __slots__ = (
-        "_codec_ok",
         "_io_error",
-        "_max_batch_bytes",
-        "_needs_keys",
-        "_reader",
-        "_segment_bytes",
         "_segments",
-        "_timestamp_after",
-        "_timestamp_before",
-        "_unusual",
         "active_segment",
+        "codec_ok",
         "committed",
         "config",
         "deletes",
@@ -112,15 +105,22 @@ class Log:
         "leader_epoch_cache",
         "log_end_offset",
         "log_start_offset",
+        "max_batch_bytes",
         "may_rewrite",
+        "needs_keys",
         "offline",
         "on_truncation",
         "producers",
+        "reader",
         "reads_natively",
+        "segment_bytes",
         "segments",
         "snapshots",
+        "timestamp_after",
+        "timestamp_before",
         "topic_id",
         "tp",
+        "unusual",
     )
 
     def __init__(
@@ -150,7 +150,7 @@ class Log:
         self.leader_epoch_cache: LeaderEpochCache = loaded.leader_epoch_cache
         self.producers: ProducerStateManager = loaded.producers
         self.snapshots = ProducerSnapshots(layer, directory, loaded.snapshots)
-        self._reader: LogReader = self._segments.reader
+        self.reader: LogReader = self._segments.reader
         #: The high watermark, for frequent readers; set through `high_watermark`.
         self.committed = self.log_start_offset
         self._io_error = io_error
@@ -172,19 +172,19 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Apply new settings; existing files do not change until the next roll."""
         self.config = config
-        self._max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
-        self._needs_keys = config.is_compacted
-        self._segment_bytes = config.segment_bytes
-        self._timestamp_before = config.message_timestamp_before_max_ms
-        self._timestamp_after = config.message_timestamp_after_max_ms
+        self.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self.needs_keys = config.is_compacted
+        self.segment_bytes = config.segment_bytes
+        self.timestamp_before = config.message_timestamp_before_max_ms
+        self.timestamp_after = config.message_timestamp_after_max_ms
         codec = target_codec(config)
-        self._codec_ok = _CODEC_OK[codec]
+        self.codec_ok = _CODEC_OK[codec]
         reads = config.is_compacted or config.validation == "deep"
         #: Whether the native module reads the records of each batch; batches that it cannot handle are prepared.
-        self.reads_natively = reads and native.walk_records is not None
+        self.reads_natively = reads and native.form() == "native"
         reads_here = reads and not self.reads_natively
         self.may_rewrite = codec is not None or reads_here
-        self._unusual = reads_here or config.log_append_time
+        self.unusual = reads_here or config.log_append_time
         self.producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self.segments[-1:]:
             segment.index_room = 0
@@ -292,7 +292,7 @@ class Log:
         """
         size = len(records)
         must_read = self.reads_natively and not prepared
-        is_unusual = self._unusual
+        is_unusual = self.unusual
         if origin is not _CLIENT:
             # A coordinator's own records need not be read.
             is_unusual = origin is not _COORDINATOR or self.config.log_append_time
@@ -306,13 +306,13 @@ class Log:
         header = (native.check_batch or check_header)(
             records,
             now_ms,
-            self._timestamp_before,
-            self._timestamp_after,
-            self._max_batch_bytes,
+            self.timestamp_before,
+            self.timestamp_after,
+            self.max_batch_bytes,
             must_read,
-            self._needs_keys,
+            self.needs_keys,
         )
-        if header is None or not self._codec_ok[header[1] & CODEC_MASK]:
+        if header is None or not self.codec_ok[header[1] & CODEC_MASK]:
             return self._append_carefully(
                 records, leader_epoch, now_ms, origin, prepared, max_bytes
             )
@@ -383,7 +383,7 @@ class Log:
         segment = self.active_segment
         try:
             if (
-                segment.size + size > self._segment_bytes
+                segment.size + size > self.segment_bytes
                 or max_timestamp > segment.roll_timestamp
                 or segment.index_room <= 0
                 or last_offset - segment.base_offset > INT32_MAX
@@ -476,7 +476,7 @@ class Log:
             header.size == len(records)
             and header.magic == 2
             and not header.attributes & UNUSUAL_ATTRIBUTES
-            and self._codec_ok[header.codec]
+            and self.codec_ok[header.codec]
             and reads_as_stated(
                 records,
                 header.attributes,
@@ -554,7 +554,7 @@ class Log:
                 if max_timestamp < 0
                 else max_timestamp + self.config.max_segment_ms - segment.jitter_ms
             )
-        self._reader.remember(first_offset, segment, position)
+        self.reader.remember(first_offset, segment, position)
         self.log_end_offset = end_offset = last_offset + 1
         self.producers.last_map_offset = end_offset
         flush_state = self.flush_state
@@ -647,7 +647,7 @@ class Log:
         ):
             return LogSlice(start_offset, b"", start_offset, 0)
         try:
-            return self._reader.read(
+            return self.reader.read(
                 start_offset, max_bytes, end_offset, log_end_offset, min_one_batch=min_one_batch
             )
         except OSError as e:
@@ -655,7 +655,7 @@ class Log:
 
     def forget_positions(self) -> None:
         """Drop the positions that reads remember, since segments were truncated or removed."""
-        self._reader.forget()
+        self.reader.forget()
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """(producer_id, first_offset) of aborted transactions with data in [start, end).
@@ -671,14 +671,14 @@ class Log:
 
         Shape: the rest of the search, if it takes more than the effort.
         """
-        return self._reader.offset_for_timestamp(timestamp, self.log_start_offset, effort)
+        return self.reader.offset_for_timestamp(timestamp, self.log_start_offset, effort)
 
     def max_timestamp_offset(self, effort: Effort | None = None) -> Found | TimeSearch | None:
         """First record with the largest timestamp: (offset, timestamp, leader_epoch), or None.
 
         As above. As in Apache Kafka it may be a deleted one, below the log start offset.
         """
-        return self._reader.max_timestamp_offset(effort)
+        return self.reader.max_timestamp_offset(effort)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end_offset) of the largest epoch not above the given one; (-1, -1) if unknown."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from kwire import native
+from .. import native
 
 if TYPE_CHECKING:
     from ..config import BrokerConfig
@@ -113,7 +113,7 @@ class LogConfig:
 def validation_of(setting: str) -> str:
     """The effective value of kwire.produce.validation: reading records is cheap only in the native form."""
     if setting == "auto":
-        return "standard" if native.walk_records is None else "deep"
+        return "standard" if native.form() == "pure" else "deep"
     return setting
 
 

@@ -59,16 +59,16 @@ class LogSegment:
 
     __slots__ = (
         "_layer",
-        "_max_timestamp",
-        "_max_timestamp_offset",
-        "_offset_index",
-        "_time_index",
         "_transaction_index",
         "base_offset",
         "bytes_since_index_entry",
         "created_ms",
         "index_room",
         "jitter_ms",
+        "known_max_timestamp",
+        "known_max_timestamp_offset",
+        "loaded_offset_index",
+        "loaded_time_index",
         "log",
         "roll_timestamp",
         "size",
@@ -89,15 +89,15 @@ class LogSegment:
         self.log = LogFile(layer, stem + LOG_SUFFIX)
         self.base_offset = base_offset
         self.size = size
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
+        self.loaded_offset_index: OffsetIndex | None = None
+        self.loaded_time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
         if new:
-            self._offset_index = OffsetIndex(layer, stem, base_offset, new=True)
-            self._time_index = TimeIndex(layer, stem, base_offset, new=True)
+            self.loaded_offset_index = OffsetIndex(layer, stem, base_offset, new=True)
+            self.loaded_time_index = TimeIndex(layer, stem, base_offset, new=True)
             self._transaction_index = TransactionIndex(layer, stem, new=True)
-        self._max_timestamp = -1 if new else UNKNOWN
-        self._max_timestamp_offset = base_offset
+        self.known_max_timestamp = -1 if new else UNKNOWN
+        self.known_max_timestamp_offset = base_offset
         self.bytes_since_index_entry = 0
         self.created_ms = created_ms
         self.jitter_ms = 0
@@ -118,16 +118,16 @@ class LogSegment:
     @property
     def offset_index(self) -> OffsetIndex:
         """From offsets to positions."""
-        if self._offset_index is None:
-            self._offset_index = OffsetIndex(self._layer, self._stem, self.base_offset)
-        return self._offset_index
+        if self.loaded_offset_index is None:
+            self.loaded_offset_index = OffsetIndex(self._layer, self._stem, self.base_offset)
+        return self.loaded_offset_index
 
     @property
     def time_index(self) -> TimeIndex:
         """From timestamps to offsets."""
-        if self._time_index is None:
-            self._time_index = TimeIndex(self._layer, self._stem, self.base_offset)
-        return self._time_index
+        if self.loaded_time_index is None:
+            self.loaded_time_index = TimeIndex(self._layer, self._stem, self.base_offset)
+        return self.loaded_time_index
 
     @property
     def transaction_index(self) -> TransactionIndex:
@@ -139,22 +139,22 @@ class LogSegment:
     @property
     def max_timestamp(self) -> int:
         """Largest batch timestamp so far, ms; -1 if there is none."""
-        if self._max_timestamp == UNKNOWN:
+        if self.known_max_timestamp == UNKNOWN:
             self.load_max_timestamp()
-        return self._max_timestamp
+        return self.known_max_timestamp
 
     @property
     def max_timestamp_offset(self) -> int:
         """LAST offset of the batch with the largest timestamp."""
-        if self._max_timestamp == UNKNOWN:
+        if self.known_max_timestamp == UNKNOWN:
             self.load_max_timestamp()
-        return self._max_timestamp_offset
+        return self.known_max_timestamp_offset
 
     @property
     def largest_timestamp(self) -> int:
         """The largest timestamp, or where there is none the file's modification time, in ms."""
         if self.max_timestamp >= 0:
-            return self._max_timestamp
+            return self.known_max_timestamp
         return self.modified_ms()
 
     def modified_ms(self) -> int:
@@ -168,8 +168,8 @@ class LogSegment:
             # If compaction emptied a batch, only its header mentions a record of that time.
             if header.max_timestamp > timestamp and header.records_count:
                 timestamp, offset = header.max_timestamp, header.last_offset
-        self._max_timestamp = timestamp
-        self._max_timestamp_offset = offset
+        self.known_max_timestamp = timestamp
+        self.known_max_timestamp_offset = offset
 
     # -- appending ---------------------------------------------------------------------------------
 
@@ -184,9 +184,9 @@ class LogSegment:
         position = self.size
         size = len(records)
         # What has to be read comes before the write, as reading may fail.
-        if self._max_timestamp == UNKNOWN:
+        if self.known_max_timestamp == UNKNOWN:
             self.load_max_timestamp()
-        offsets, times = self._offset_index, self._time_index
+        offsets, times = self.loaded_offset_index, self.loaded_time_index
         if self.bytes_since_index_entry > interval_bytes:
             if offsets is None or times is None:
                 offsets, times = self.offset_index, self.time_index
@@ -194,14 +194,14 @@ class LogSegment:
             times.load()
         self.log.write_at(records, position)
         self.size = position + size
-        if max_timestamp > self._max_timestamp:
-            self._max_timestamp = max_timestamp
-            self._max_timestamp_offset = last_offset
+        if max_timestamp > self.known_max_timestamp:
+            self.known_max_timestamp = max_timestamp
+            self.known_max_timestamp_offset = last_offset
         if self.bytes_since_index_entry > interval_bytes:
             assert offsets is not None
             assert times is not None
             offsets.append(last_offset, position)
-            times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+            times.maybe_append(self.known_max_timestamp, self.known_max_timestamp_offset)
             self.bytes_since_index_entry = 0
             self.index_room -= 1
         self.bytes_since_index_entry += size
@@ -338,7 +338,7 @@ class LogSegment:
         """Note that the files are in another directory now, since it was renamed; open descriptors stay valid."""
         stem = stem_of(directory, self.base_offset)
         self.log.path = stem + LOG_SUFFIX
-        for index in (self._offset_index, self._time_index, self._transaction_index):
+        for index in (self.loaded_offset_index, self.loaded_time_index, self._transaction_index):
             if index is not None:
                 index.move_to(stem)
 
@@ -376,7 +376,7 @@ class LogSegment:
         self.index_room = 0
         if position == 0:
             self.roll_timestamp = NEVER
-        self._max_timestamp = UNKNOWN
+        self.known_max_timestamp = UNKNOWN
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
@@ -386,25 +386,25 @@ class LogSegment:
     def release(self) -> None:
         """Close descriptors, and free whatever can be read again from files that are up to date."""
         self.log.close()
-        if self._offset_index is not None and self._offset_index.is_saved:
-            self._offset_index.close()
-            self._offset_index = None
-        if self._time_index is not None and self._time_index.is_saved:
-            self._time_index.close()
-            self._time_index = None
+        if self.loaded_offset_index is not None and self.loaded_offset_index.is_saved:
+            self.loaded_offset_index.close()
+            self.loaded_offset_index = None
+        if self.loaded_time_index is not None and self.loaded_time_index.is_saved:
+            self.loaded_time_index.close()
+            self.loaded_time_index = None
 
     def save_indexes(self) -> list[str]:
         """Write index entries that are in memory only; return the files that a flush must force."""
         if self._transaction_index is not None:
             self._transaction_index.save()
-        indexes = (self._offset_index, self._time_index)
+        indexes = (self.loaded_offset_index, self.loaded_time_index)
         written = [index.path for index in indexes if index is not None and index.save()]
         return [*written, self._stem + INDEX_SUFFIXES[2]]
 
     def index_largest_timestamp(self) -> None:
         """Add the last time index entry, from which an opened log takes its largest timestamp."""
-        if self._max_timestamp != UNKNOWN and self._max_timestamp >= 0:
-            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        if self.known_max_timestamp != UNKNOWN and self.known_max_timestamp >= 0:
+            self.time_index.maybe_append(self.known_max_timestamp, self.known_max_timestamp_offset)
 
     def index_paths(self) -> list[str]:
         """The index files that a sealed segment may have."""
@@ -426,7 +426,7 @@ class LogSegment:
     def close_files(self) -> None:
         """Give all descriptors back, and write nothing: for files that go."""
         self.log.close()
-        for index in (self._offset_index, self._time_index):
+        for index in (self.loaded_offset_index, self.loaded_time_index):
             if index is not None:
                 index.close_file()
 
@@ -438,7 +438,7 @@ class LogSegment:
         if self._transaction_index is not None:
             self._transaction_index.save()
         self.index_largest_timestamp()
-        indexes = (self._offset_index, self._time_index)
+        indexes = (self.loaded_offset_index, self.loaded_time_index)
         written = [index.path for index in indexes if index is not None and index.close()]
         self.log.close()
         return written

@@ -206,7 +206,7 @@ def check_header(
     """Check the header of a client's batch, but for its CRC and whether the topic takes its codec.
 
     Shape: (crc, attributes, last offset delta, base timestamp, largest timestamp, producer id, producer epoch, sequence,
-    False); None if it is not plain. The native form, `check_batch` of kwire/_native_batches.pxi, also reads the records of batches
+    False); None if it is not plain. The native form, `check_batch` of server/native/batches.pxi, also reads the records of batches
     that are not compressed, if it `reads`, as `reads_as_stated` does, and the last element says that it did.
     """
     try:

@@ -144,7 +144,7 @@ class Partition:
         self.is_leader = True
         if new_leader:
             self.waiters.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # these read from a follower
-        self._advance_high_watermark(0, now_ms)
+        self.advance_high_watermark(0, now_ms)
 
     def close(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The replica leaves this broker, or its disk has failed: end all waits."""
@@ -169,7 +169,7 @@ class Partition:
 
     # -- the in-sync replicas ---------------------------------------------------------------------
 
-    def _under_min_isr(self) -> bool:
+    def under_min_isr(self) -> bool:
         # A topic with fewer replicas than min.insync.replicas needs all that it has (KAFKA-15583).
         in_sync = len(self.isr.isr)
         return in_sync < self.min_insync_replicas and in_sync < len(self.state.replicas)
@@ -202,7 +202,7 @@ class Partition:
             self.isr = IsrState(self.isr.isr, adding=fetch.broker_id)
             self._membership.propose(self)
         if follower.log_end_offset != before:
-            self._advance_high_watermark(0, now_ms)
+            self.advance_high_watermark(0, now_ms)
         if self.waiters.starts:
             self.waiters.release_started(self.low_watermark)
 
@@ -254,7 +254,7 @@ class Partition:
             self._membership.propose(self)
         else:
             # A follower that has left the cluster no longer holds the watermark back.
-            self._advance_high_watermark(0, now_ms)
+            self.advance_high_watermark(0, now_ms)
 
     def on_isr_confirmed(
         self, isr: tuple[int, ...], partition_epoch: int, now_ms: int, *, recovering: bool = False
@@ -267,13 +267,13 @@ class Partition:
             isr=isr, partition_epoch=partition_epoch, recovering=recovering
         )
         self.isr = IsrState(isr)
-        self._advance_high_watermark(0, now_ms)
+        self.advance_high_watermark(0, now_ms)
 
     def require_in_sync(self, minimum: int, now_ms: int) -> None:
         """Change min.insync.replicas: what the old value held back may be committed now."""
         self.min_insync_replicas = minimum
         if self.is_leader:
-            self._advance_high_watermark(0, now_ms)
+            self.advance_high_watermark(0, now_ms)
 
     def on_isr_refused(self, now_ms: int) -> None:
         """The controller refused the proposal: go back to the previous set."""
@@ -284,7 +284,7 @@ class Partition:
             # shuts down is refused, and fetches no more.
             if refused is not None:
                 refused.last_caught_up_ms = NEVER_MS
-            self._advance_high_watermark(0, now_ms)
+            self.advance_high_watermark(0, now_ms)
 
     # -- deleting --------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class Partition:
         """
         if not self.is_leader:
             return NOT_LEADER
-        return NOT_ENOUGH_REPLICAS if acks == -1 and self._under_min_isr() else None
+        return NOT_ENOUGH_REPLICAS if acks == -1 and self.under_min_isr() else None
 
     def append_as_leader(
         self,
@@ -369,7 +369,7 @@ class Partition:
             size = len(records)
             self.appends += 1
             self.bytes_in += size
-            self._advance_high_watermark(size, now_ms)
+            self.advance_high_watermark(size, now_ms)
         return appended
 
     def append_as_follower(self, records: memoryview, now_ms: int) -> AppendInfo | AppendError:
@@ -391,7 +391,7 @@ class Partition:
         if log_start_offset > log.log_start_offset:
             log.increment_log_start_offset(min(log_start_offset, log.log_end_offset))
 
-    def _advance_high_watermark(self, appended_bytes: int, now_ms: int) -> None:
+    def advance_high_watermark(self, appended_bytes: int, now_ms: int) -> None:
         log = self.log
         end = log.log_end_offset
         if log.flush_state.awaited or self.held_bytes:
@@ -400,7 +400,7 @@ class Partition:
         if not alone:
             if appended_bytes and self.waiters.fetches:
                 self.waiters.wake_followers(appended_bytes)
-            if self._under_min_isr():
+            if self.under_min_isr():
                 return  # too few replicas have it to call it committed
             end = committed_offset(
                 end,
@@ -440,7 +440,7 @@ class Partition:
         if self.log.offline:
             self.waiters.fail_commits(ErrorCode.KAFKA_STORAGE_ERROR)
         elif self.is_leader:
-            self._advance_high_watermark(0, now_ms)
+            self.advance_high_watermark(0, now_ms)
 
     def commit_error(self) -> ErrorCode:
         """The error for records that the high watermark has passed.

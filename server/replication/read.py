@@ -16,9 +16,9 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kwire import native
 from kwire.errors import ErrorCode
 
+from .. import native
 from ..cause import cause
 from ..shares import NOBODY
 from .partition import Partition

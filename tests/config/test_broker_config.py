@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kwire import native
+from server import native
 from server.config import BrokerConfig, ConfigError, UnknownConfigError
 from server.log.log_config import LogConfig
 from server.metadata.endpoint import Endpoint

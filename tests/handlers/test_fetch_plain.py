@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kwire import native
 from kwire.codec import decode, encode, encode_parts
 from kwire.messages.fetch import (
     FetchPartition,
@@ -19,6 +18,7 @@ from kwire.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
+from server import native
 from server.handlers.context import Later
 from server.handlers.fetch import fetch
 from server.handlers.fetch_plain import NEWEST, SharedAnswer

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kwire import layouts, native
+from kwire import layouts
 from kwire.messages.fetch import FetchResponse
 from kwire.messages.produce import ProduceRequest
+from server import native
 from server.handlers import fetch_plain, produce_plain
 from server.handlers.fetch import fetch
 from server.handlers.produce import produce

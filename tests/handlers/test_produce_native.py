@@ -41,7 +41,7 @@ CLASSES: dict[str, type] = {
     "flush_state": FlushState,
     "config": LogConfig,
     "waiters": Waiters,
-    "_reader": LogReader,
+    "reader": LogReader,
 }
 
 
@@ -59,7 +59,7 @@ def answer(room: Replicas, *rows: tuple[int, bytes], acks: int = 1) -> Any:
 
 
 def test_native_path_uses_only_fields_that_there_are() -> None:
-    source = next(each for each in SOURCES if each.name == "_native_produce.pxi").read_text()
+    source = next(each for each in SOURCES if each.name == "produce.pxi").read_text()
     used = set(re.findall(r"\b(\w+)\.(?!py\b)(\w+)", source))
     of_classes = {(name, field) for name, field in used if name in CLASSES}
     missing = [each for each in of_classes if not hasattr(CLASSES[each[0]], each[1])]

@@ -198,7 +198,7 @@ def state(room: Replicas) -> list[Any]:
                 partition.held_bytes,
                 {
                     offset: (found[0].base_offset, found[1])
-                    for offset, found in log._reader.hints.items()
+                    for offset, found in log.reader.hints.items()
                 },
                 [
                     (

@@ -373,7 +373,7 @@ def test_lack_of_descriptors_closes_logs_for_every_file_that_is_opened(tmp_path:
         free = 4
 
         def open_fd(self, path: str, flags: int) -> int:
-            if sum(each._open is not None for each in self._in_use) >= self.free:
+            if sum(each.opened is not None for each in self._in_use) >= self.free:
                 raise OSError(errno.EMFILE, "Too many open files", path)
             return super().open_fd(path, flags)
 
@@ -382,7 +382,7 @@ def test_lack_of_descriptors_closes_logs_for_every_file_that_is_opened(tmp_path:
     for each in files:
         each.write_at(b"x", 0)
     layer.write_file(str(tmp_path / "checkpoint"), b"x", sync=True)
-    assert sum(each._open is not None for each in files) == 2
+    assert sum(each.opened is not None for each in files) == 2
     layer.sync_directory(str(tmp_path))
     assert layer.read_file(str(tmp_path / "checkpoint")) == b"x"
 

@@ -186,7 +186,7 @@ def test_descriptors_stay_within_the_limit(tmp_path: Path) -> None:
         append(log, batch(b"%d" % n * 60))
     for offset in random.Random(4).choices(range(40), k=200):
         assert read_bytes(log, offset, 1)
-        opened = sum(segment.log._open is not None for segment in log.segments)
+        opened = sum(segment.log.opened is not None for segment in log.segments)
         assert opened <= 4
 
 
@@ -195,7 +195,7 @@ def test_lack_of_descriptors_closes_files_and_takes_nothing_offline(tmp_path: Pa
         free = 8
 
         def open_fd(self, path: str, flags: int) -> int:
-            opened = sum(segment.log._open is not None for segment in log.segments)
+            opened = sum(segment.log.opened is not None for segment in log.segments)
             if opened >= self.free:
                 raise OSError(errno.EMFILE, "Too many open files", path)
             return super().open_fd(path, flags)

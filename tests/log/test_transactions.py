@@ -61,7 +61,7 @@ def test_lack_of_descriptors_hides_no_aborted_transaction(tmp_path: Path) -> Non
         """Has one descriptor for files of logs and indexes."""
 
         def open_fd(self, path: str, flags: int) -> int:
-            if any(each._open is not None for each in self._in_use):
+            if any(each.opened is not None for each in self._in_use):
                 raise OSError(errno.EMFILE, "Too many open files", path)
             return super().open_fd(path, flags)
 

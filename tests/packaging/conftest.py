@@ -20,7 +20,9 @@ SOURCES = (
     *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
 )
 #: What the installation of this tree has left.
-MADE_BY_CYTHON = ROOT / "build" / "native" / "kwire" / "_native.c"
+MADE_BY_CYTHON = [
+    ROOT / "build" / "native" / folder / "_native.c" for folder in ("kwire", "server/native")
+]
 #: Modules that many people have in the folder they work in. Importing one of ours by their name would find these.
 USERS_OWN = (
     *("kwire", "server", "pipeline", "pyspark_kwire"),
@@ -103,10 +105,10 @@ def copy_sources(folder: Path) -> None:
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)
         else:
             shutil.copy2(ROOT / name, folder)
-    if MADE_BY_CYTHON.exists():
-        to = folder / MADE_BY_CYTHON.relative_to(ROOT)
+    for made in filter(Path.exists, MADE_BY_CYTHON):
+        to = folder / made.relative_to(ROOT)
         to.parent.mkdir(parents=True)
-        shutil.copy2(MADE_BY_CYTHON, to)
+        shutil.copy2(made, to)
 
 
 def pip(*arguments: str, **variables: str) -> None:

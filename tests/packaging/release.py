@@ -30,8 +30,8 @@ NEEDED = (
     "kwire/testing/py.typed",
     "kwire/pipeline/log4j2.properties",
 )
-#: A wheel for all platforms lacks it, and any other has it.
-NATIVE = re.compile(r"kwire/_native\.[^/]*\.(so|pyd)")
+#: A wheel for all platforms lacks them, and any other has both.
+NATIVE = re.compile(r"(kwire|kwire/server/native)/_native\.[^/]*\.(so|pyd)")
 RELEASE = re.compile(r"^## (\S+)", re.MULTILINE)
 
 
@@ -66,8 +66,9 @@ def wheel_problems(wheel: Path) -> list[str]:
     if [name.partition(".data/")[2] for name in scripts] != ["scripts/kwire"]:
         problems.append(f"the wheel installs {scripts}, and not only the command kwire")
     problems += [f"the wheel carries {name}" for name in names if "/tests/" in name]
-    if any(map(NATIVE.fullmatch, names)) == wheel.name.endswith("-none-any.whl"):
-        problems.append("the wheel's name and its native module do not fit together")
+    of_platform = not wheel.name.endswith("-none-any.whl")
+    if sum(NATIVE.fullmatch(name) is not None for name in names) != 2 * of_platform:
+        problems.append("the wheel's name and its native modules do not fit together")
     return problems
 
 

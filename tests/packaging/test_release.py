@@ -39,23 +39,24 @@ def test_change_note_that_is_left_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "has_it", "fits"),
+    ("name", "has_them", "fits"),
     [
-        ("kwire-1-py3-none-any.whl", False, True),
-        ("kwire-1-py3-none-any.whl", True, False),
-        ("kwire-1-cp311-cp311-linux_x86_64.whl", True, True),
-        ("kwire-1-cp311-cp311-linux_x86_64.whl", False, False),
+        ("kwire-1-py3-none-any.whl", 0, True),
+        ("kwire-1-py3-none-any.whl", 2, False),
+        ("kwire-1-cp311-cp311-linux_x86_64.whl", 2, True),
+        ("kwire-1-cp311-cp311-linux_x86_64.whl", 0, False),
+        ("kwire-1-cp311-cp311-linux_x86_64.whl", 1, False),
     ],
 )
-def test_wheel_says_by_its_name_whether_it_has_the_native_module(
-    tmp_path: Path, name: str, has_it: bool, fits: bool
+def test_wheel_says_by_its_name_whether_it_has_the_native_modules(
+    tmp_path: Path, name: str, has_them: int, fits: bool
 ) -> None:
     wheel = tmp_path / name
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("kwire/_native.pyi", "")
-        if has_it:
-            archive.writestr("kwire/_native.cpython-311-x86_64-linux-gnu.so", "")
-    told = "the wheel's name and its native module do not fit together"
+        for folder in ("kwire", "kwire/server/native")[:has_them]:
+            archive.writestr(f"{folder}/_native.cpython-311-x86_64-linux-gnu.so", "")
+    told = "the wheel's name and its native modules do not fit together"
     assert (told in wheel_problems(wheel)) is not fits
 
 

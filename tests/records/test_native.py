@@ -11,7 +11,7 @@ import pytest
 
 from kwire import native
 from kwire.records.record import write_record
-from server.native_source import source_in, what_is_wrong
+from server.native.source import source_in, what_is_wrong
 from tests.fuzz import fuzz_native
 from tests.support.forms import NATIVE, form
 
@@ -56,13 +56,23 @@ def test_native_module_is_switched_off_by_kwire_pure() -> None:
 
 
 def test_native_module_that_is_of_no_use_is_named(tmp_path: Path) -> None:
-    assert what_is_wrong(tmp_path, "", "No module named 'kwire._native'") == ""
-    other = tmp_path / "_native.cpython-27-m68k.so"
+    def wrong(used: str, error: str) -> str:
+        return what_is_wrong(tmp_path, folder, used, error)
+
+    folder = tmp_path / "server" / "native"
+    folder.mkdir(parents=True)
+    (tmp_path / "kwire").mkdir()
+    assert wrong("", "No module named 'kwire._native'") == ""
+    other = folder / "_native.cpython-27-m68k.so"
     other.touch()
-    wrong = what_is_wrong(tmp_path, "", "No module named 'kwire._native'")
-    assert wrong == f"{other.name} is for another Python"
-    assert what_is_wrong(tmp_path, "", "undefined symbol") == "undefined symbol"
-    assert what_is_wrong(tmp_path, "12345678", "") == ""
-    (tmp_path / "_native.pyx").write_text("# rules")
-    assert what_is_wrong(tmp_path, "12345678", "") == "built from other sources"
-    assert what_is_wrong(tmp_path, source_in(tmp_path), "") == ""
+    assert wrong("", "No module named '_native'") == f"{other.name} is for another Python"
+    assert wrong("", "undefined symbol") == "undefined symbol"
+    assert wrong("12345678", "") == ""
+    (folder / "_native.pyx").write_text("# rules")
+    assert wrong("12345678", "") == "built from other sources"
+    before = source_in(tmp_path)
+    assert wrong(before, "") == ""
+    for shared in ("kwire/_native_walk.pxi", "server/native/fetch.pxi"):
+        (tmp_path / shared).write_text("# rules")
+        assert wrong(before, "") == "built from other sources"
+        before = source_in(tmp_path)

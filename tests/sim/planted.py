@@ -67,7 +67,7 @@ def keep_a_stale_isr() -> Patches:
             kept = tuple(each for each in self.isr.isr if each not in slow)
             self.isr = IsrState(kept)
             self.min_insync_replicas = 1
-            self._advance_high_watermark(0, now_ms)
+            self.advance_high_watermark(0, now_ms)
 
     return [(Partition, "drop_laggards", drop)]
 

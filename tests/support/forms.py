@@ -1,4 +1,4 @@
-"""The two forms of the natively implemented functions (kwire/native.py), for tests that run in both or compare them."""
+"""The two forms of the natively implemented functions (kwire/native.py, server/native), for tests that run in both or compare them."""
 
 from __future__ import annotations
 
@@ -10,39 +10,47 @@ from typing import Any
 
 import pytest
 
-from kwire import codec, native
-from server.native_source import what_is_wrong
+from kwire import codec
+from kwire import native as wire
+from server import native
+from server.native.source import sources_in
 
-SOURCE = Path(native.__file__).with_name("_native.pyx")
-SOURCES = [SOURCE, *sorted(SOURCE.parent.glob("_native_*.pxi"))]
+SOURCES = sources_in(Path(wire.__file__).parents[1])
 
-NAMES = tuple(native.__annotations__)
-#: The objects of each form, by where they are looked up.
-NATIVE = {name: getattr(native, name) for name in NAMES}
+#: Where each object is looked up, and that of the native form.
+MODULES: dict[str, Any] = {
+    name: module for module in (wire, native) for name in module.__annotations__
+}
+NATIVE = {name: getattr(module, name) for name, module in MODULES.items()}
 PURE = dict.fromkeys(NATIVE)
 #: The codecs that were compiled in each form.
 CODECS: dict[str, dict[type, Any]] = {"native": {}, "pure": {}}
 
 
 def built() -> bool:
-    """Whether there is a native module; the test fails if it cannot be used, or was built from other sources."""
-    wrong = what_is_wrong(SOURCE.parent, native.source, native.error)
+    """Whether there are native modules; the test fails if one cannot be used, or was built from other sources."""
+    wrong = native.wrong()
     if wrong and os.environ.get("KWIRE_PURE") != "1":
-        pytest.fail(f"kwire._native: {wrong}: python setup.py build_ext -i")
-    return NATIVE["walk_records"] is not None
+        pytest.fail(f"{wrong}: python setup.py build_ext -i")
+    return None not in NATIVE.values()
+
+
+def use(found: dict[str, Any]) -> None:
+    for name, each in found.items():
+        setattr(MODULES[name], name, each)
 
 
 @contextmanager
 def form(name: str) -> Iterator[None]:
     """Let everything within run in the form `native` or `pure`; the test is skipped where it is not built."""
     if name == "native" and not built():
-        pytest.skip("kwire._native is not built here")
-    before = {each: getattr(native, each) for each in NATIVE}
+        pytest.skip("the native modules are not built here")
+    before = {each: getattr(module, each) for each, module in MODULES.items()}
     compiled = codec._codecs
-    vars(native).update(NATIVE if name == "native" else PURE)
+    use(NATIVE if name == "native" else PURE)
     vars(codec)["_codecs"] = CODECS[name]
     try:
         yield
     finally:
-        vars(native).update(before)
+        use(before)
         vars(codec)["_codecs"] = compiled

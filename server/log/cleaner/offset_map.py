@@ -1,7 +1,7 @@
 """Maps each key in the part of a log to be compacted to its last offset, in bounded memory.
 
 With the native module, it is a hash table of entries of 24 bytes, which are a digest of the key
-and its last offset: `KeyTable` in kwire/_native_compaction.pxi. The table is allocated once, for as
+and its last offset: `KeyTable` in server/native/compaction.pxi. The table is allocated once, for as
 many keys as there are offsets to read, or as memory allows; the system provides its memory as it
 is used.
 
@@ -26,9 +26,9 @@ from itertools import repeat
 from struct import Struct
 from typing import Any
 
-from kwire import native
 from kwire.records.crc import crc32c
 
+from ... import native
 from .rewriting import Buffer, body_of, with_records
 
 NO_OFFSET = -1

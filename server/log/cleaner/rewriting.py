@@ -1,6 +1,6 @@
 """Decompresses the records of a magic 2 batch, and writes a batch again with some of its records.
 
-The native form of the key map calls these functions, too: `KeyTable` in kwire/_native_compaction.pxi.
+The native form of the key map calls these functions, too: `KeyTable` in server/native/compaction.pxi.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire import native
 from kwire.errors import CorruptRecord
 from kwire.records.batch import BatchBuilder, RecordBatch
 from kwire.records.record import read_records
+from server import native
 from server.log.cleaner.offset_map import OffsetMap
 from server.log.cleaner.record_filter import USUAL_ATTRIBUTES
 from server.log.cleaner.record_spans import (

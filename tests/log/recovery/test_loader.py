@@ -194,7 +194,7 @@ def test_clean_start_reads_no_batches_but_the_last_ones(tmp_path: Path) -> None:
     assert reopened.log_end_offset == 300
     assert len(reads) < 16
     assert sum(reads) < 4000
-    assert all(segment.log._open is None for segment in reopened.segments)
+    assert all(segment.log.opened is None for segment in reopened.segments)
 
 
 def test_stale_snapshots_are_removed_and_the_newest_kept(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 # `plain_produce` of server/handlers/produce_plain.py and what it calls, one function here for each there.
 
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EINTR, errno
 from libc.string cimport strerror
 
@@ -209,22 +208,22 @@ cdef class ProducePath:
         """Whether a batch may be appended at once, and need not wait for a flush.
 
         Mirrors the questions of `Appends.append_records`, `Partition.append_as_leader`, `Log.append_as_leader` and
-        `Partition._advance_high_watermark`.
+        `Partition.advance_high_watermark`.
         """
         cdef Header* header = &row.header
         cdef int64_t last_offset, flush_messages
         if (
             not partition.is_leader or partition.append_queues is not None
-            or (request.acks == -1 and partition.followers and (request.is_whole or partition._under_min_isr()))
-            or partition.held_bytes or log.may_rewrite or log._unusual or log.offline
+            or (request.acks == -1 and partition.followers and (request.is_whole or partition.under_min_isr()))
+            or partition.held_bytes or log.may_rewrite or log.unusual or log.offline
         ):
             return False
         if not plain_header(
-            row.data, row.size, now_ms, number(log._timestamp_before), number(log._timestamp_after),
-            log._max_batch_bytes, log.reads_natively, log._needs_keys, header,
+            row.data, row.size, now_ms, number(log.timestamp_before), number(log.timestamp_after),
+            log.max_batch_bytes, log.reads_natively, log.needs_keys, header,
         ):
             return False
-        if not log._codec_ok[header.attributes & CODEC_MASK] or (log.reads_natively and not header.was_read):
+        if not log.codec_ok[header.attributes & CODEC_MASK] or (log.reads_natively and not header.was_read):
             return False
         producers = log.producers
         if header.producer_id >= 0:
@@ -240,11 +239,11 @@ cdef class ProducePath:
         last_offset = number(log.log_end_offset) + header.delta
         if (
             type(segment) is not self.segment_class or segment.size == 0  # the first batch decides when it rolls
-            or number(segment.size) + row.size > number(log._segment_bytes)
+            or number(segment.size) + row.size > number(log.segment_bytes)
             or header.max_timestamp > number(segment.roll_timestamp) or segment.index_room <= 0
             or last_offset - number(segment.base_offset) > INT32_LAST
-            or number(segment._max_timestamp) == UNKNOWN_TIMESTAMP
-            or segment._offset_index is None or segment._time_index is None
+            or number(segment.known_max_timestamp) == UNKNOWN_TIMESTAMP
+            or segment.loaded_offset_index is None or segment.loaded_time_index is None
             or log.leader_epoch_cache.latest != partition.state.leader_epoch
         ):
             return False
@@ -302,17 +301,17 @@ cdef class ProducePath:
             return log.on_io_error(error)
         # LogSegment.append
         segment.size = position + row.size
-        if row.header.max_timestamp > number(segment._max_timestamp):
-            segment._max_timestamp = row.header.max_timestamp
-            segment._max_timestamp_offset = last_offset
+        if row.header.max_timestamp > number(segment.known_max_timestamp):
+            segment.known_max_timestamp = row.header.max_timestamp
+            segment.known_max_timestamp_offset = last_offset
         if segment.bytes_since_index_entry > log.config.index_interval_bytes:
-            segment._offset_index.append(last_offset, position)
-            segment._time_index.maybe_append(segment._max_timestamp, segment._max_timestamp_offset)
+            segment.loaded_offset_index.append(last_offset, position)
+            segment.loaded_time_index.maybe_append(segment.known_max_timestamp, segment.known_max_timestamp_offset)
             segment.bytes_since_index_entry = 0
             segment.index_room -= 1
         segment.bytes_since_index_entry += row.size
         # Log.write, LogReader.remember
-        hints = <dict?>log._reader.hints
+        hints = <dict?>log.reader.hints
         if len(hints) >= HINTS and offset not in hints:
             del hints[next(iter(hints))]
         hints[offset] = (segment, position, 0)
@@ -333,11 +332,11 @@ cdef class ProducePath:
             entry.last_timestamp = row.header.max_timestamp
         row.offset = offset
         row.log_start = number(log.log_start_offset)
-        # Partition.append_as_leader, Partition._advance_high_watermark
+        # Partition.append_as_leader, Partition.advance_high_watermark
         partition.appends += 1
         partition.bytes_in += row.size
         if partition.followers:
-            partition._advance_high_watermark(row.size, now_ms)
+            partition.advance_high_watermark(row.size, now_ms)
             return None
         log.committed = end_offset
         if producers.unreplicated:
@@ -353,7 +352,7 @@ cdef class ProducePath:
         """Write a batch, in one system call unless the kernel stops short. Mirrors `LogFile.write_at`."""
         cdef Py_ssize_t written = 0
         cdef int descriptor
-        opened = file._open
+        opened = file.opened
         if opened is not None and layer.pwrite is self.pwrite:
             opened.recent = True
             descriptor = opened.fd

@@ -1,9 +1,6 @@
 # The plain Fetch of a consumer: its request is read, its partitions are read, and their rows are written.
 # server/handlers/fetch_plain.py and server/replication/read.py use these functions, and are what they mirror.
 
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdlib cimport free, malloc
-
 cdef enum:
     # kwire/messages/fetch.py
     SESSIONS_SINCE = 7
