@@ -17,6 +17,8 @@ from kwire.messages.create_acls import AclCreation, CreateAclsRequest
 from kwire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kwire.messages.describe_acls import DescribeAclsRequest
 
+from ..client.brokers import Brokers
+from ..client.properties import UsageError
 from ..security.acl import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS_OF_4,
@@ -31,9 +33,8 @@ from ..security.acl import (
     ResourceType,
 )
 from ..security.identity import NotAPrincipal, parse_principal
-from .brokers import Brokers, check, with_brokers
+from .brokers import check, with_brokers
 from .client import CommandError, add_bootstrap
-from .client_properties import UsageError
 from .output import add_output, show_rows
 
 #: The options that name resources.

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import sys
-import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from ..arguments import fault_of, of_any_length, shown
-from .client_properties import UsageError, client_arguments, read_properties
-from .contact import CommandError as CommandError
-from .contact import ContactError, Wire, make_contact
+from ..client.errors import ClientError
+from ..client.properties import UsageError, client_arguments
+from .property_files import read_properties
 
 BOOTSTRAP = "localhost:9092"
-BOOTSTRAP_TIMEOUT_MS = 10_000
 #: How long other brokers may still list a broker that has died: until its session ends.
 DEAD_BROKER_S = 30.0
 #: The help of options whose meaning a command has in any case.
@@ -27,10 +24,8 @@ NO_EFFECT = "accepted for compatibility with Apache Kafka's tool; no effect"
 INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 
-def no_partition(topic: str, partition: int, count: int) -> CommandError:
-    """The error for a nonexistent partition. Shape: the topic's partitions are 0 to `count` - 1."""
-    there = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
-    return CommandError(f"{topic}: no partition {partition}; {there}")
+class CommandError(ClientError):
+    """An error message for the user; the command ends with exit code 1."""
 
 
 def add_bootstrap(parser: ArgumentParser, *properties: str) -> None:
@@ -69,7 +64,7 @@ def arguments_of(options: Namespace) -> dict[str, Any]:
     if "arguments" not in options:
         properties, idle = read_properties(options.command_config, options.properties)
         if idle:
-            print(f"kwire: without effect here: {', '.join(idle)}", file=sys.stderr)
+            note(f"without effect here: {', '.join(idle)}")
         options.arguments = client_arguments(properties)
         if options.bootstrap is None:
             named = options.arguments.get("bootstrap_servers") or os.environ.get("KWIRE_BOOTSTRAP")
@@ -93,7 +88,7 @@ def tell_idle(arguments: Mapping[str, Any], used: Iterable[str]) -> None:
         if not name.startswith(("sasl_", "ssl_"))
     ]
     if idle:
-        print(f"kwire: without effect here: {', '.join(sorted(idle))}", file=sys.stderr)
+        note(f"without effect here: {', '.join(sorted(idle))}")
 
 
 def bootstrap_address(text: str) -> str:
@@ -152,51 +147,9 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def first_contact(
-    bootstrap: str,
-    arguments: Mapping[str, Any],
-    patience: float = BOOTSTRAP_TIMEOUT_MS / 1000,
-) -> Wire:
-    """A connection to the first address that accepts it and a login; prints a note if that takes long.
-
-    Shape: `arguments` are those of `client_arguments`. Errors: CommandError with the last reason.
-    """
-    begun = time.monotonic()
-    told = False
-    while True:
-        for part in bootstrap.split(","):
-            match = re.fullmatch(r"\[?([^\[\]]+?)\]?(?::([0-9]+))?", part.strip())
-            assert match is not None
-            host, port = match[1], match[2] or "9092"
-            try:
-                return connected(host, int(port), arguments, BOOTSTRAP_TIMEOUT_MS / 1000)
-            except ContactError as error:
-                raise CommandError(f"{part.strip()}: {error}") from None
-            except OSError as error:
-                reason = error
-        waited = time.monotonic() - begun
-        where = bootstrap if {":", ","} & set(bootstrap) else f"{bootstrap}:9092"
-        said = f"{where}: {reason.strerror or reason}"
-        if waited >= patience or isinstance(reason, socket.gaierror):
-            raise CommandError(said)
-        if waited >= 1 and not told:
-            print(f"kwire: {said}; trying for {patience:.0f} seconds", file=sys.stderr)
-            told = True
-        time.sleep(0.1)
-
-
-def connected(host: str, port: int, arguments: Mapping[str, Any], patience: float) -> Wire:
-    """A connection to a broker, after the login. Errors: OSError, ContactError."""
-    try:
-        sock = socket.create_connection((host, port), timeout=patience)
-    except ValueError:  # also of the codec for names outside ASCII
-        raise ContactError(f"{shown(host)} is not the name of a host") from None
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return make_contact(sock, host, arguments)
-    except BaseException:
-        sock.close()
-        raise
+def note(text: str) -> None:
+    """Tell the user something that does not end the command."""
+    print(f"kwire: {text}", file=sys.stderr)
 
 
 class Terminated(KeyboardInterrupt):

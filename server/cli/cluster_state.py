@@ -10,11 +10,12 @@ from kwire.errors import ErrorCode
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kwire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kwire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kwire.messages.metadata import MetadataRequest
 
-from ..explain.asking import Unavailable, partitions_of
+from ..client.answers import partitions_of
+from ..client.brokers import Brokers
+from ..client.errors import Unavailable
+from ..client.requests import metadata_of
 from ..explain.words import counted, listed
-from .brokers import Brokers
 from .output import show_rows, wants_json
 
 MIN_ISR = "min.insync.replicas"
@@ -29,7 +30,7 @@ class Finding(NamedTuple):
 
 def describe(brokers: Brokers, options: Namespace) -> int:
     """Print the brokers."""
-    response = brokers.ask(MetadataRequest(topics=None))
+    response = brokers.ask(metadata_of(None))
     leaders: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
     for topic in response.topics:
@@ -90,7 +91,7 @@ def health(brokers: Brokers, options: Namespace) -> int:
 
 def findings(brokers: Brokers) -> list[Finding]:
     """The problems, the worst first. Errors: Unavailable if no broker answers."""
-    response = brokers.ask(MetadataRequest(topics=None))
+    response = brokers.ask(metadata_of(None))
     brokers.learn_nodes()
     silent, failed = [], []
     for node in sorted(brokers.nodes):

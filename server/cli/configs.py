@@ -14,9 +14,10 @@ from kwire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-from .brokers import Brokers, check, with_brokers
+from ..client.brokers import Brokers
+from ..client.properties import UsageError
+from .brokers import check, with_brokers
 from .client import CommandError, add_bootstrap, key_value
-from .client_properties import UsageError
 from .output import add_output, show_rows, wants_json
 
 #: Types of resources. Source: ConfigResource.Type.

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import text
-from ..explain.asking import READ_COMMITTED, READ_UNCOMMITTED
+from ..client.errors import no_partition
+from ..client.positions import Position, resolve
+from ..client.properties import UsageError
+from ..client.requests import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from .client import (
     NO_EFFECT,
     CommandError,
@@ -17,19 +20,17 @@ from .client import (
     add_bootstrap,
     arguments_of,
     id_number,
-    no_partition,
     pair,
     tell_idle,
     whole_number,
 )
-from .client_properties import UsageError
-from .positions import Partition, Position, position, resolve
+from .positions import position
 from .record_format import Form, FormatError, formatter, kafka_formatter
 
 if TYPE_CHECKING:
-    from .brokers import Brokers
-    from .membership import Membership
-    from .reader import Reader
+    from ..client.brokers import Brokers
+    from ..client.membership import Membership
+    from ..client.reader import Reader
 
 BEGINNING, END = Position(word="beginning"), Position(word="end")
 #: How long a poll waits; between polls, signals, heartbeats and --timeout-ms are handled.
@@ -229,7 +230,8 @@ def chosen(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, 
 
 def open_reader(brokers: Brokers, options: Namespace) -> Reader:
     """A reader of the topics. Errors: CommandError, Unavailable."""
-    from .reader import Limits, Reader
+    from ..client.reader import Reader
+    from ..client.requests import Limits
 
     arguments = arguments_of(options)
     return Reader(
@@ -243,8 +245,8 @@ def open_reader(brokers: Brokers, options: Namespace) -> Reader:
 
 def open_membership(brokers: Brokers, options: Namespace) -> Membership:
     """A member of the group, which has not joined yet."""
-    from .member import Member
-    from .membership import Membership
+    from ..client.member import Member
+    from ..client.membership import Membership
 
     arguments = arguments_of(options)
     member = Member(options.group, options.topics, **chosen(arguments, MEMBER))
@@ -261,14 +263,14 @@ def begin(reader: Reader, options: Namespace) -> None:
     """Read partitions from the position in the options."""
     tps = partitions(reader, options)
     where = options.offset or first_position(options)
-    start = resolve(reader.offsets_at, tps, where)
+    start = resolve(reader.leaders.offsets_at, tps, where)
     ends: dict[Partition, int] = {}
     if options.until is not None and (options.exit or options.until.offset is None):
-        ends = resolve(reader.offsets_at, tps, options.until)
+        ends = resolve(reader.leaders.offsets_at, tps, options.until)
     elif options.until is not None:  # the offset may not have been written yet
         ends = dict.fromkeys(tps, options.until.offset)
     elif options.exit:
-        ends = resolve(reader.offsets_at, tps, END)
+        ends = resolve(reader.leaders.offsets_at, tps, END)
     reader.read(start, ends)
 
 
@@ -276,7 +278,7 @@ def partitions(reader: Reader, options: Namespace) -> list[Partition]:
     """The partitions to read. Errors: CommandError for nonexistent ones."""
     tps = []
     for topic in dict.fromkeys(options.topics):
-        found = reader.partitions(topic)
+        found = reader.leaders.partitions(topic)
         for number in options.partition or ():
             if number not in found:
                 raise no_partition(topic, number, len(found))
@@ -289,8 +291,8 @@ def join(reader: Reader, membership: Membership, options: Namespace) -> None:
     tps, start = membership.join()
     new = [tp for tp in tps if tp not in start]
     where = first_position(options)
-    start = {**start, **resolve(reader.offsets_at, new, where)}
-    reader.read(start, resolve(reader.offsets_at, tps, END) if options.exit else {})
+    start = {**start, **resolve(reader.leaders.offsets_at, new, where)}
+    reader.read(start, resolve(reader.leaders.offsets_at, tps, END) if options.exit else {})
 
 
 def follow(reader: Reader, membership: Membership | None, form: Form, options: Namespace) -> int:

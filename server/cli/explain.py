@@ -9,13 +9,13 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from ..arguments import text
+from ..client.properties import UsageError
 from .client import add_bootstrap
-from .client_properties import UsageError
 from .output import printable
 
 if TYPE_CHECKING:
+    from ..client.brokers import Brokers
     from ..explain.answers import Answer
-    from .brokers import Brokers
 
 #: Causes that do not answer a name without --group or --transactional-id.
 UNKNOWN = ("no_group", "no_transactional_id")

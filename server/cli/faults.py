@@ -10,8 +10,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from ..client.words import reason
 from .client import CommandError
-from .contact import reason
 from .output import add_output, show_rows
 
 URL, TOKEN = "KWIRE_CONTROL", "KWIRE_CONTROL_TOKEN"

@@ -31,8 +31,11 @@ from kwire.messages.offset_delete import (
 from kwire.messages.offset_fetch import OffsetFetchRequest
 from kwire.messages.share_group_describe import ShareGroupDescribeRequest
 
-from ..explain.asking import GROUP, Unavailable, coordinator_of
-from .brokers import Brokers, Unreached, check
+from ..client.asking import coordinator_of
+from ..client.brokers import Brokers
+from ..client.errors import Unavailable, Unreached
+from ..client.requests import GROUP
+from .brokers import check
 from .client import CommandError
 from .reset_target import Partition
 

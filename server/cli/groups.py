@@ -13,24 +13,17 @@ from typing import Any
 from kwire.errors import ErrorCode
 from kwire.messages.delete_groups import DeleteGroupsRequest
 from kwire.messages.list_groups import ListGroupsRequest
-from kwire.messages.metadata import MetadataRequest
 
-from ..explain.asking import (
-    EARLIEST,
-    GROUP,
-    LATEST,
-    Unavailable,
-    coordinator_if_any,
-    ends_of,
-    metadata_of,
-    placed_of,
-)
+from ..client.asking import coordinator_if_any, ends_of, placed_of
+from ..client.brokers import Brokers
+from ..client.errors import Unavailable, Unreached, no_partition
+from ..client.properties import UsageError
+from ..client.requests import EARLIEST, GROUP, LATEST, metadata_of
 from ..explain.facts import GroupFacts
 from ..explain.live_groups import group_facts
 from ..explain.words import counted
-from .brokers import Brokers, Unreached, check, with_brokers
-from .client import NO_EFFECT, CommandError, add_bootstrap, no_partition, whole_number
-from .client_properties import UsageError
+from .brokers import check, with_brokers
+from .client import NO_EFFECT, CommandError, add_bootstrap, whole_number
 from .group_offsets import GroupOffsets, offsets_of
 from .output import add_output, printable, show_rows, wants_json
 from .reset_target import (
@@ -227,7 +220,7 @@ def refused(name: str, error_code: int) -> int:
 
 def all_groups(brokers: Brokers) -> list[Any]:
     """Every group of the cluster. Errors: CommandError, Unavailable."""
-    nodes = brokers.ask(MetadataRequest(topics=[])).brokers
+    nodes = brokers.ask(metadata_of([])).brokers
     found = []
     for row in nodes:
         response = brokers.ask(ListGroupsRequest(), row.node_id)

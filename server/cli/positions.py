@@ -5,16 +5,10 @@ from __future__ import annotations
 import re
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from ..arguments import shown
-from ..explain.asking import EARLIEST, LATEST
+from ..client.positions import Position
 from .client import whole_number
-
-Partition = tuple[str, int]
-#: Returns the first offset at or after a Unix time in ms, or at EARLIEST or LATEST; partitions without one are omitted.
-OffsetsAt = Callable[[Sequence[Partition], int], Mapping[Partition, int]]
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WORDS = {
@@ -24,18 +18,6 @@ WORDS = {
     "end": "end",
     "latest": "end",
 }
-
-
-class Position(NamedTuple):
-    """A position in every partition. Exactly one field is set.
-
-    Shape: `word` is beginning or end. Unit: `before_end` is a number of offsets, `time_ms` Unix time.
-    """
-
-    word: str | None = None
-    offset: int | None = None
-    before_end: int | None = None
-    time_ms: int | None = None
 
 
 def position(text: str) -> Position:
@@ -82,25 +64,3 @@ def time_of(text: str) -> int:
         raise ArgumentTypeError(
             f"{shown(text)} is not a time such as 2025-01-31T12:00:00"
         ) from None
-
-
-def resolve(
-    offsets_at: OffsetsAt, tps: Sequence[Partition], where: Position
-) -> dict[Partition, int]:
-    """The offset of a position in each partition, within the partition's range.
-
-    Shape: the offset of a time is that of the first record at or after it, or the end if there is none.
-    """
-    if where.word == "beginning":
-        return dict(offsets_at(tps, EARLIEST))
-    end = offsets_at(tps, LATEST)
-    if where.word is not None:
-        return dict(end)
-    if where.time_ms is not None:
-        later = offsets_at(tps, where.time_ms)
-        return {tp: min(later.get(tp, end[tp]), end[tp]) for tp in tps}
-    first = offsets_at(tps, EARLIEST)
-    if where.before_end is not None:
-        return {tp: max(end[tp] - where.before_end, first[tp]) for tp in tps}
-    assert where.offset is not None
-    return {tp: min(max(where.offset, first[tp]), end[tp]) for tp in tps}

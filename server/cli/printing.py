@@ -13,9 +13,9 @@ from kwire.errors import WireError
 from kwire.records.batch import RecordBatch
 from kwire.records.record import read_values
 
+from ..client.reader import Chunk
 from ..streams import StreamFailed
 from .client import CommandError
-from .reader import Chunk
 from .record_format import Form, Source
 
 #: How long to wait for the reader of the output before other work is done. Unit: s.

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ..arguments import of_any_length, text
+from ..client.errors import ClientError
+from ..client.properties import UsageError
 from .client import (
     NO_EFFECT,
     CommandError,
@@ -22,11 +24,10 @@ from .client import (
     tell_idle,
     whole_number,
 )
-from .client_properties import UsageError
 from .record_format import FormatError, from_json
 
 if TYPE_CHECKING:
-    from .brokers import Brokers
+    from ..client.brokers import Brokers
 
 #: The size of one read. Unit: bytes.
 CHUNK = 256 * 1024
@@ -200,7 +201,8 @@ def send_to(
     size: int | None,
 ) -> int:
     """Send lines over connections."""
-    from .sender import Outgoing, Sender
+    from ..client.batches import Outgoing
+    from ..client.sender import Sender
 
     plain = is_plain(options)
     sender = Sender(brokers, options.topic, plain=plain, **settings)
@@ -223,7 +225,7 @@ def send_to(
                     sender.add(record, line.partition)
                     progress.advance(line.length)
         sender.flush()
-    except CommandError as error:
+    except ClientError as error:
         if isinstance(error, BadLine):
             sender.flush()
         sender.settle_quietly()

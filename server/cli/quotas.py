@@ -14,9 +14,10 @@ from kwire.messages.alter_client_quotas import (
 )
 from kwire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
-from .brokers import Brokers, check, with_brokers
+from ..client.brokers import Brokers
+from ..client.properties import UsageError
+from .brokers import check, with_brokers
 from .client import add_bootstrap, key_value
-from .client_properties import UsageError
 from .output import add_output, show_rows
 
 #: Option -> type of entity in the protocol, in Apache Kafka's order.

@@ -31,12 +31,15 @@ from kwire.messages.incremental_alter_configs import (
 )
 from kwire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
+from ..client.asking import placed_of
+from ..client.brokers import Brokers
+from ..client.errors import Unavailable, no_partition, words_of
+from ..client.properties import UsageError
+from ..client.requests import metadata_of
 from ..controller.assignment import UsableBroker, assign_replicas
 from ..controller.refusal import ControllerRefusal
-from ..explain.asking import Unavailable, metadata_of, placed_of, words_of
-from .brokers import Brokers, check, with_brokers
-from .client import NO_EFFECT, CommandError, add_bootstrap, id_number, no_partition, whole_number
-from .client_properties import UsageError
+from .brokers import check, with_brokers
+from .client import NO_EFFECT, CommandError, add_bootstrap, id_number, whole_number
 from .configs import BROKER, DELETE, SET, TOPIC
 from .output import add_output, show_rows
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from shutil import get_terminal_size
 from typing import Any
 
-from .contact import reason
+from ..client.words import reason
 from .top_figures import Change, Figures, Scrape, figures, parse
 
 DEFAULT_PLACE = "localhost:9644"

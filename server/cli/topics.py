@@ -22,13 +22,15 @@ from kwire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kwire.messages.metadata import MetadataRequest
 
-from ..explain.asking import EARLIEST, LATEST, TOPIC_CONFIG, Unavailable, ends_of, metadata_of
+from ..client.asking import ends_of
+from ..client.brokers import Brokers
+from ..client.errors import Unavailable
+from ..client.properties import UsageError
+from ..client.requests import EARLIEST, LATEST, TOPIC_CONFIG, metadata_of
 from ..explain.words import counted
-from .brokers import Brokers, refusals, with_brokers
+from .brokers import refusals, with_brokers
 from .client import INT16, INT32, CommandError, add_bootstrap, count_from, key_value
-from .client_properties import UsageError
 from .output import add_output, show_rows, wants_json
 
 #: How long a broker may take for a change, for its answer, and until all brokers know a new topic. Unit: s.
@@ -146,7 +148,7 @@ def described(brokers: Brokers, names: Iterable[str] = ()) -> list[Any]:
     """Metadata's rows of these topics, or of all, sorted by name. Errors: Unavailable."""
     request = metadata_of(names)
     if not request.topics:
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        request = metadata_of(None)
     response = brokers.ask(request)
     brokers.take_nodes(response)
     return sorted(response.topics, key=lambda topic: str(topic.name))

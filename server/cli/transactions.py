@@ -10,21 +10,23 @@ from typing import Any
 from kwire.errors import ErrorCode
 from kwire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kwire.messages.list_transactions import ListTransactionsRequest
-from kwire.messages.metadata import MetadataRequest
 from kwire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 
-from ..explain.asking import Unavailable, metadata_of, partitions_of
+from ..client.answers import partitions_of
+from ..client.brokers import Brokers
+from ..client.errors import Unavailable, no_partition
+from ..client.properties import UsageError
+from ..client.requests import metadata_of
 from ..explain.facts import Transaction
 from ..explain.live_transactions import open_transactions, transaction_facts
 from ..explain.transaction_rules import explain_transaction
 from ..explain.words import when
-from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap, id_number, no_partition, whole_number
-from .client_properties import UsageError
+from .brokers import check, with_brokers
+from .client import CommandError, add_bootstrap, id_number, whole_number
 from .output import add_output, printable, show_rows, wants_json
 
 #: Apache Kafka's tool assumes this as the longest possible transaction (transaction.max.timeout.ms). Unit: minutes.
@@ -109,7 +111,7 @@ def now_ms() -> int:
 def list_transactions(brokers: Brokers, options: Namespace) -> int:
     """Print the transactional ids that brokers coordinate."""
     rows: list[list[object]] = []
-    for row in brokers.ask(MetadataRequest(topics=[])).brokers:
+    for row in brokers.ask(metadata_of([])).brokers:
         request = ListTransactionsRequest(state_filters=options.state)
         if options.duration_filter is not None:
             request.duration_filter = options.duration_filter
@@ -253,9 +255,7 @@ def find_hanging(brokers: Brokers, options: Namespace) -> int:
     """Print open transactions of partitions that no coordinator knows."""
     if options.partition is not None and options.topic is None:
         raise UsageError("--partition needs --topic")
-    request = (
-        MetadataRequest(topics=None) if options.topic is None else metadata_of([options.topic])
-    )
+    request = metadata_of(None if options.topic is None else [options.topic])
     oldest = now_ms() - options.max_transaction_timeout * 60_000
     rows = []
     for topic in brokers.ask(request).topics:

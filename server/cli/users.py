@@ -23,7 +23,8 @@ from kwire.messages.describe_user_scram_credentials import (
     UserName,
 )
 
-from .brokers import Brokers, check, refusals, with_brokers
+from ..client.brokers import Brokers
+from .brokers import check, refusals, with_brokers
 from .client import CommandError, add_bootstrap
 from .output import add_output, failure, show_rows
 from .stores import add_broker_settings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ..explain.asking import words_of
+from ..client.errors import words_of
 from ..metrics.view import View, look
 from ..shares import Shares
 from . import units

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..client.asking import Ask, Asking
+from ..client.errors import Unavailable
 from ..explain.answers import Answer
-from ..explain.asking import Ask, Asking, Unavailable
 from ..explain.group_rules import explain_group
 from ..explain.live_groups import group_facts
 from ..explain.live_records import record_facts

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from kwire.errors import CorruptRecord, RecordError
 from kwire.records.batch import RecordBatch
 
+from ..client.visibility import control_of
 from ..coordinator.transaction.state import TransactionMetadata
 from ..log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, CorruptCheckpoint, read_offsets
 from ..log.file_layer import FileLayer
@@ -32,7 +33,7 @@ from .facts import (
 )
 from .live_groups import assigned_partitions
 from .live_transactions import OPEN_STATES
-from .searches import KeySearch, OffsetSearch, control_of
+from .searches import KeySearch, OffsetSearch
 from .stored_state import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -189,7 +190,7 @@ def walked(batches: Iterator[RecordBatch], offset: int, first: int) -> Walk:
         header = batch.header
         end = header.next_offset
         if header.is_control:
-            kind = control_of(batch)
+            kind = control_of(batch).name
             if kind in ("COMMIT", "ABORT"):
                 opened.pop(header.producer_id, None)
                 if header.base_offset > offset and header.producer_id not in markers:

@@ -21,24 +21,11 @@ from kwire.messages.offset_fetch import OffsetFetchRequest
 from kwire.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.records.batch import RecordBatch
 
+from ..client.asking import Ask, Asking, coordinator_if_any, end_of, ends_of, fetch, placed_of
+from ..client.errors import Unavailable, words_of
+from ..client.requests import CONSUMER, EARLIEST, GROUP, READ_COMMITTED
+from ..client.visibility import aborted_in, batches_of
 from ..coordinator.group.partitioner import partition_for
-from .asking import (
-    CONSUMER,
-    EARLIEST,
-    GROUP,
-    READ_COMMITTED,
-    Ask,
-    Asking,
-    Unavailable,
-    batches_of,
-    coordinator_if_any,
-    end_of,
-    ends_of,
-    fetch,
-    placed_of,
-    scan,
-    words_of,
-)
 from .facts import (
     GroupFacts,
     GroupMember,
@@ -46,7 +33,7 @@ from .facts import (
     Transaction,
 )
 from .live_transactions import open_transactions
-from .searches import DataSearch
+from .searches import DataSearch, scan
 from .stored_state import OFFSETS_TOPIC, GroupReading
 
 #: The protocol type of groups whose members have partitions.
@@ -405,10 +392,7 @@ def anything_readable(
     try:
         while at < stable:
             row = yield from fetch(leader, topic, partition, at, READ_COMMITTED)
-            aborted = [
-                (each.producer_id, each.first_offset) for each in row.aborted_transactions or ()
-            ]
-            search = DataSearch(at, aborted)
+            search = DataSearch(at, aborted_in(row))
             batches = batches_of(row)
             if row.error_code or not batches:
                 return None

@@ -13,30 +13,25 @@ from typing import Any
 from kwire.errors import ErrorCode, RecordError
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
-from .asking import (
+from ..client.answers import partitions_of
+from ..client.asking import Ask, Asking, end_of, fetch
+from ..client.errors import Unavailable, words_of
+from ..client.requests import (
     CONSUMER,
     DEBUGGING,
     EARLIEST,
     READ_COMMITTED,
     TOPIC_CONFIG,
-    Ask,
-    Asking,
-    Unavailable,
-    batches_of,
-    end_of,
-    fetch,
     metadata_of,
-    partitions_of,
-    scan,
-    words_of,
 )
+from ..client.visibility import aborted_in, batches_of
 from .facts import (
     Marker,
     RecordFacts,
     Replica,
 )
 from .live_transactions import open_transactions
-from .searches import KeySearch, MarkerSearch, OffsetSearch
+from .searches import KeySearch, MarkerSearch, OffsetSearch, scan
 
 
 def record_facts(
@@ -229,6 +224,6 @@ def listed_as_aborted(
     """Whether the broker lists an aborted transaction of the producer around the offset."""
     row = yield from fetch(leader, topic, partition, offset, READ_COMMITTED, max_bytes=1)
     return any(
-        each.producer_id == producer_id and each.first_offset <= offset
-        for each in row.aborted_transactions or ()
+        aborted_id == producer_id and first_offset <= offset
+        for aborted_id, first_offset in aborted_in(row)
     )

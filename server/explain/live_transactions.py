@@ -9,18 +9,9 @@ from kwire.messages.describe_producers import DescribeProducersRequest, TopicReq
 from kwire.messages.describe_transactions import DescribeTransactionsRequest
 from kwire.messages.list_transactions import ListTransactionsRequest
 
-from .asking import (
-    CONSUMER,
-    TRANSACTION,
-    Ask,
-    Asking,
-    Unavailable,
-    coordinator_if_any,
-    end_of,
-    metadata_of,
-    placed_of,
-    words_of,
-)
+from ..client.asking import Ask, Asking, coordinator_if_any, end_of, placed_of
+from ..client.errors import Unavailable, words_of
+from ..client.requests import CONSUMER, TRANSACTION, metadata_of
 from .facts import (
     Transaction,
     TransactionFacts,

@@ -5,12 +5,17 @@ Errors: CorruptRecord for a damaged batch.
 
 from __future__ import annotations
 
-from kwire.errors import RecordError
+from collections.abc import Callable, Iterable
+
 from kwire.records.batch import RecordBatch
-from kwire.records.control import ControlType, control_type
 from kwire.records.record import Record
 
+from ..client.asking import Asking, fetch
+from ..client.visibility import Aborted, Visibility, batches_of, control_of
 from .facts import Later, Marker, Stored
+
+#: The maximum size of a search for a marker, a key or a group's records. Unit: bytes.
+SCAN_BYTES = 64 * 1024 * 1024
 
 
 class OffsetSearch:
@@ -63,7 +68,7 @@ class MarkerSearch:
             and header.producer_id == self._producer_id
             and header.base_offset > self._after
         ):
-            kind = control_of(batch)
+            kind = control_of(batch).name
             if kind in ("COMMIT", "ABORT"):
                 self.marker = Marker(header.base_offset, kind, header.max_timestamp)
                 return True
@@ -89,30 +94,44 @@ class KeySearch:
 
 
 class DataSearch:
-    """Finds out whether there is a record that readers with read_committed get.
+    """Finds out whether there is a record that readers with read_committed get. Shape: `aborted` as of a Fetch."""
 
-    Shape: `aborted` are (producer id, first offset), as in a response to Fetch.
-    """
-
-    def __init__(self, begin: int, aborted: list[tuple[int, int]]) -> None:
+    def __init__(self, begin: int, aborted: Iterable[Aborted]) -> None:
         self._begin = begin
-        self._aborted = sorted(aborted, key=lambda each: each[1])
-        self._now: set[int] = set()
+        self._visibility = Visibility(aborted)
         self.next_offset = begin
 
     def feed(self, batch: RecordBatch) -> bool:
         """Process a batch; returns whether it has such a record."""
-        header = batch.header
-        self.next_offset = header.next_offset
-        while self._aborted and self._aborted[0][1] <= header.last_offset:
-            self._now.add(self._aborted.pop(0)[0])
-        if header.is_control:
-            if control_of(batch) == "ABORT":
-                self._now.discard(header.producer_id)
-            return False
-        if header.is_transactional and header.producer_id in self._now:
+        self.next_offset = batch.header.next_offset
+        if self._visibility.is_aborted(batch) or batch.is_control:
             return False
         return any(record.offset >= self._begin for record in batch.records())
+
+
+def scan(
+    leader: int,
+    topic: str,
+    partition: int,
+    begin: int,
+    end: int,
+    feed: Callable[[RecordBatch], bool],
+) -> Asking[int | None]:
+    """Feed batches until the search is over; returns the offset at which it was given up, None if it was not."""
+    at, read = begin, 0
+    while at < end:
+        if read > SCAN_BYTES:
+            return at
+        row = yield from fetch(leader, topic, partition, at)
+        batches = batches_of(row)
+        if row.error_code or not batches:
+            return at
+        for batch in batches:
+            read += batch.header.size
+            at = batch.header.next_offset
+            if feed(batch):
+                return None
+    return None
 
 
 def stored(batch: RecordBatch, record: Record) -> Stored:
@@ -123,17 +142,7 @@ def stored(batch: RecordBatch, record: Record) -> Stored:
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         transactional=header.is_transactional,
-        control=control_of(batch) if header.is_control else None,
+        control=control_of(batch).name if header.is_control else None,
         key_size=-1 if record.key is None else len(record.key),
         value_size=-1 if record.value is None else len(record.value),
     )
-
-
-def control_of(batch: RecordBatch) -> str:
-    """The kind of a control batch."""
-    try:
-        for record in batch.records():
-            return control_type(record.key).name
-    except RecordError:
-        pass
-    return ControlType.UNKNOWN.name

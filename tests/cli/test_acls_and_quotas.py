@@ -8,8 +8,8 @@ import pytest
 
 from server.__main__ import make_parser
 from server.cli import acls, quotas
-from server.cli.client_properties import UsageError
 from server.cli.kafka_words import in_order
+from server.client.properties import UsageError
 from server.security.acl import AclFilter, AclOperation, PatternType, Permission, ResourceType
 
 

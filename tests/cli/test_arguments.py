@@ -14,9 +14,11 @@ from kwire.pipeline.main import JOBS
 from kwire.pipeline.main import make_parser as job_parser
 from server.__main__ import COMMANDS, main, make_parser
 from server.arguments import MAX_STRING_BYTES, is_path, text
-from server.cli.client import CommandError, connected, pair
-from server.cli.client_properties import UsageError, client_arguments
-from server.cli.contact import ContactError, Wire
+from server.cli.client import pair
+from server.client.contact import connected
+from server.client.errors import ClientError, ContactError
+from server.client.properties import UsageError, client_arguments
+from server.client.wire import Wire
 from server.config import BrokerConfig, ConfigError
 
 NOT_UTF8, TOO_LONG = "g\udce9", "g" * (MAX_STRING_BYTES + 1)
@@ -165,7 +167,7 @@ def test_value_that_cannot_be_sent_is_not_tried_again() -> None:
     one, other = socket.socketpair()
     with one, other:
         wire = Wire(one)
-        with pytest.raises(CommandError, match=r"^cannot be sent: FindCoordinator.*key"):
+        with pytest.raises(ClientError, match=r"^cannot be sent: FindCoordinator.*key"):
             wire.send(FindCoordinatorRequest(key=TOO_LONG, key_type=0), 3)
 
 

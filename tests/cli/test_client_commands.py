@@ -17,13 +17,14 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.__main__ import main
-from server.cli import brokers, client
-from server.cli.brokers import Brokers, Unreached, refusals, with_brokers
+from server.cli.brokers import refusals, with_brokers
 from server.cli.client import bootstrap_address, key_value, whole_number
 from server.cli.produce import split_lines
 from server.cli.reset_target import target
 from server.cli.topics import as_kafka_writes_it
-from server.explain.asking import Unavailable
+from server.client import brokers, contact
+from server.client.brokers import Brokers
+from server.client.errors import Unavailable, Unreached
 
 from ..support.broker_process import KwireBroker
 
@@ -299,7 +300,7 @@ def test_nobody_there_is_one_line_and_exit_code_1(
 ) -> None:
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
-    monkeypatch.setattr(client, "time", clock)
+    monkeypatch.setattr(contact, "time", clock)
     assert main(["topics", "--bootstrap", "127.0.0.1:1", "list"]) == 1
     said = "kwire: 127.0.0.1:1: Connection refused"
     assert capsys.readouterr().err.splitlines() == [f"{said}; trying for 10 seconds", said]

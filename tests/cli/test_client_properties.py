@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from server.cli.client import arguments_of
-from server.cli.client_properties import UsageError, client_arguments, read_properties
+from server.cli.property_files import read_properties
+from server.client.properties import UsageError, client_arguments
 
 LOGIN = {
     "security.protocol": "SASL_PLAINTEXT",

@@ -6,28 +6,22 @@ import io
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from kwire.records.batch import BatchBuilder, RecordBatch, iter_batches
 from kwire.records.compression import Codec
-from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from kwire.testing import Broker
 from server.__main__ import main
-from server.cli.brokers import Brokers
 from server.cli.client import CommandError
 from server.cli.consume import tell_trouble
-from server.cli.member import Member
-from server.cli.membership import Membership
 from server.cli.printing import Output, text_of
-from server.cli.reader import Chunk, visible
 from server.cli.record_format import formatter
-
-
-class Aborted(NamedTuple):
-    producer_id: int
-    first_offset: int
+from server.client.brokers import Brokers
+from server.client.member import Member
+from server.client.membership import Membership
+from server.client.reader import Chunk
 
 
 def batch(
@@ -45,35 +39,6 @@ def batch(
     for value in values:
         builder.append(1, None, value)
     return RecordBatch(builder.build())
-
-
-def marker(base: int, kind: ControlType, producer: int) -> RecordBatch:
-    end = EndTransactionMarker(kind, 0)
-    return RecordBatch(
-        end_transaction_batch(
-            end, producer_id=producer, producer_epoch=0, timestamp=1, base_offset=base
-        )
-    )
-
-
-def test_aborted_transactions_and_markers_are_not_seen() -> None:
-    batches = [
-        batch(0, b"aborted", producer=1, open_=True),
-        batch(1, b"committed", producer=2, open_=True),
-        batch(2, b"plain", producer=1),
-        marker(3, ControlType.ABORT, 1),
-        marker(4, ControlType.COMMIT, 2),
-        batch(5, b"later", producer=1, open_=True),
-        marker(6, ControlType.COMMIT, 1),
-        batch(7, b"aborted too", producer=1, open_=True),
-    ]
-    seen = [
-        record.value
-        for each in visible(batches, [Aborted(1, 7), Aborted(1, 0)])
-        for record in each.records()
-    ]
-    assert seen == [b"committed", b"plain", b"later"]
-    assert len(list(visible(batches, ()))) == 5  # read_uncommitted
 
 
 @pytest.mark.parametrize("form", ["value", "%s|%o\n"])

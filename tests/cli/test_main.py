@@ -40,7 +40,7 @@ def test_client_command_loads_only_what_it_needs(kafka: Broker) -> None:
     kafka.topic("t")
     kafka.produce("t", "a")
     loaded = loaded_by("consume", "--bootstrap", kafka.bootstrap_servers, "t", "-b", "-e")
-    assert "server.cli.reader" in loaded
+    assert "server.client.reader" in loaded
     unwanted = {"asyncio", "difflib", "kafka", "logging", "server.config", "ssl", "tqdm"}
     assert not unwanted & loaded
 

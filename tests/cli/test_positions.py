@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.cli.positions import Partition, Position, position, resolve
-from server.explain.asking import EARLIEST, LATEST
+from server.cli.positions import position
+from server.client.positions import Position, resolve
+from server.client.requests import EARLIEST, LATEST, Partition
 
 
 @pytest.mark.parametrize(

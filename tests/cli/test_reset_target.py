@@ -10,7 +10,7 @@ import pytest
 
 from kwire.pipeline.replay.options import time_ms as pipeline_time_ms
 from server.__main__ import make_parser
-from server.cli.positions import Position, position
+from server.cli.positions import position
 from server.cli.reset_target import (
     Target,
     duration_target,
@@ -22,6 +22,7 @@ from server.cli.reset_target import (
     time_target,
     topic_and_partitions,
 )
+from server.client.positions import Position
 from server.times import unix_ms
 
 TPS = [("t", 0), ("t", 1)]

@@ -10,10 +10,12 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.messages.create_topics import CreateTopicsRequest
 from kwire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from server.cli import brokers, topics
-from server.cli.brokers import Brokers, errors_of
+from server.cli import topics
 from server.cli.client import CommandError
 from server.cli.topics import await_leaders
+from server.client import brokers
+from server.client.answers import errors_of
+from server.client.brokers import Brokers
 
 
 @pytest.fixture(autouse=True)

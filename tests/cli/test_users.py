@@ -19,8 +19,8 @@ from kwire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from server.__main__ import main
-from server.cli.brokers import Brokers
 from server.cli.users import add_user, delete_user
+from server.client.brokers import Brokers
 
 
 @pytest.fixture

@@ -49,8 +49,10 @@ from kwire.messages.share_group_describe import DescribedGroup as ShareGroup
 from kwire.messages.share_group_describe import ShareGroupDescribeResponse
 from kwire.records.batch import BatchBuilder, read_header
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from server.client.asking import Asking
+from server.client.errors import Unavailable
+from server.client.requests import EARLIEST, READ_COMMITTED
 from server.explain.answers import Answer
-from server.explain.asking import EARLIEST, READ_COMMITTED, Asking, Unavailable
 from server.explain.group_rules import explain_group
 from server.explain.live_groups import group_facts, only_markers
 from server.explain.live_records import record_facts
@@ -277,7 +279,7 @@ def test_marker_of_another_producer_ends_nothing(kind: ControlType, cause: str) 
 def test_marker_that_is_too_far_away_is_taken_from_the_list_of_aborted_transactions(
     monkeypatch: pytest.MonkeyPatch, aborted: list[Aborted], cause: str
 ) -> None:
-    monkeypatch.setattr("server.explain.asking.SCAN_BYTES", -1)
+    monkeypatch.setattr("server.explain.searches.SCAN_BYTES", -1)
     log = [batch(0, b"a", producer_id=7), batch(1, b"b"), marker(2, 7, ControlType.ABORT)]
     assert explain(Cluster({1: log}, aborted=aborted), 0).cause == cause
 

@@ -1,25 +1,17 @@
 """A member of a consumer group, by the classic protocol: pure, since its runner has the connections and the time.
 
-The functions that send requests are generators, as in explain/asking.py. `TryAgain` means that the same call has to be
-repeated after a moment. Source: AbstractCoordinator, ConsumerCoordinator, RangeAssignor, RoundRobinAssignor (Java);
+The functions that send requests are generators, as in asking.py. `TryAgain` means that the same call has to be
+repeated after a moment. Source: AbstractCoordinator, ConsumerCoordinator (Java);
 KIP-345, KIP-394, KIP-447.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from kwire.codec import decode, encode
 from kwire.errors import ErrorCode
-from kwire.messages.find_coordinator import FindCoordinatorRequest
 from kwire.messages.heartbeat import HeartbeatRequest
-from kwire.messages.internal.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-)
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kwire.messages.offset_commit import (
@@ -30,18 +22,16 @@ from kwire.messages.offset_commit import (
 from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-from ..explain.asking import GROUP, Ask, Asking, placed_of, words_of
-from .client import CommandError
-from .positions import Partition
+from .asking import Ask, Asking, placed_of
+from .assignors import ASSIGNORS, assignment, partitions_in, subscription, topics_in
+from .errors import ClientError, words_of
+from .requests import GROUP, MAX_FIND_VERSION, Partition, by_topic, coordinator_request
 
 #: The kind of group, in JoinGroup.
 CONSUMER = "consumer"
-#: The last versions in which requests find a single group, its leader always assigns, and topics are identified by
+#: The last versions in which a group's leader always assigns, and topics are identified by
 #: name.
-FIND_VERSION, JOIN_VERSION, COMMIT_VERSION, OFFSET_FETCH_VERSION = 3, 7, 8, 7
-#: The version that is written into the opaque bytes of JoinGroup and SyncGroup; later versions begin with the same
-#: fields.
-PROTOCOL_VERSION = 0
+JOIN_VERSION, COMMIT_VERSION, OFFSET_FETCH_VERSION = 7, 8, 7
 
 REJOIN = (
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -64,86 +54,8 @@ class TryAgain(Exception):
     """
 
 
-# -- assignors -------------------------------------------------------------------------------------
-
-
-def assign_range(
-    partitions: Mapping[str, int], members: Mapping[str, Sequence[str]]
-) -> dict[str, list[Partition]]:
-    """Partitions by member: a range of each topic, one longer for the first members if necessary.
-
-    Shape: numbers of partitions by topic; topics by member, in the order of assignment.
-    """
-    result: dict[str, list[Partition]] = {member: [] for member in members}
-    for topic, count in sorted(partitions.items()):
-        wanting = [member for member, topics in members.items() if topic in topics]
-        first = 0
-        for place, member in enumerate(wanting):
-            size = count // len(wanting) + (place < count % len(wanting))
-            result[member] += [(topic, number) for number in range(first, first + size)]
-            first += size
-    return result
-
-
-def assign_round_robin(
-    partitions: Mapping[str, int], members: Mapping[str, Sequence[str]]
-) -> dict[str, list[Partition]]:
-    """Partitions by member, assigned in rotation. Shape: as for `assign_range`."""
-    result: dict[str, list[Partition]] = {member: [] for member in members}
-    turns = itertools.cycle(members.items())
-    for topic, count in sorted(partitions.items()):
-        if not any(topic in topics for topics in members.values()):
-            continue
-        for number in range(count):
-            member = next(member for member, topics in turns if topic in topics)
-            result[member].append((topic, number))
-    return result
-
-
-ASSIGNORS = {"range": assign_range, "roundrobin": assign_round_robin}
-
-
-# -- opaque bytes ----------------------------------------------------------------------------------
-
-
-def packed(message: object) -> bytes:
-    """A message of the consumer protocol, preceded by its version."""
-    return PROTOCOL_VERSION.to_bytes(2, "big") + encode(message, PROTOCOL_VERSION)
-
-
-def subscription(topics: Sequence[str]) -> bytes:
-    return packed(ConsumerProtocolSubscription(topics=list(topics), owned_partitions=[]))
-
-
-def assignment(tps: Iterable[Partition]) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for topic, number in tps:
-        topics.setdefault(topic, []).append(number)
-    rows = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
-    return packed(ConsumerProtocolAssignment(assigned_partitions=rows))
-
-
-def topics_in(metadata: bytes) -> list[str]:
-    """The topics of a subscription. Errors: WireError."""
-    version = min(int.from_bytes(metadata[:2], "big"), 3)
-    topics: list[str] = decode(ConsumerProtocolSubscription, bytes(metadata), version, 2).topics
-    return topics
-
-
-def partitions_in(data: bytes) -> list[Partition]:
-    """The partitions of an assignment. Errors: WireError."""
-    if not data:
-        return []
-    version = min(int.from_bytes(data[:2], "big"), 3)
-    message = decode(ConsumerProtocolAssignment, bytes(data), version, 2)
-    return [(row.topic, number) for row in message.assigned_partitions for number in row.partitions]
-
-
-# -- the member ------------------------------------------------------------------------------------
-
-
 class Member:
-    """One member of a group. Errors of all requests: CommandError for permanent refusals, TryAgain, Unavailable.
+    """One member of a group. Errors of all requests: ClientError for permanent refusals, TryAgain, Unavailable.
 
     Unit: timeouts in ms. Source of the defaults: ConsumerConfig.
     """
@@ -179,8 +91,8 @@ class Member:
     def find(self) -> Asking[int]:
         """Find the group's coordinator."""
         if self.coordinator is None:
-            request = FindCoordinatorRequest(key=self._group, key_type=GROUP)
-            response = yield Ask(request, None, FIND_VERSION)
+            request = coordinator_request(GROUP, self._group)
+            response = yield Ask(request, None, MAX_FIND_VERSION)
             if response.error_code:
                 self._refused(response.error_code)
             self.coordinator = response.node_id
@@ -258,9 +170,7 @@ class Member:
 
     def committed(self, tps: Iterable[Partition]) -> Asking[dict[Partition, int]]:
         """The group's committed offsets; partitions without an offset are omitted."""
-        topics: dict[str, list[int]] = {}
-        for topic, number in tps:
-            topics.setdefault(topic, []).append(number)
+        topics = by_topic(tps, lambda tp: tp[1])
         if not topics:
             return {}
         request = OffsetFetchRequest(
@@ -284,13 +194,12 @@ class Member:
 
     def commit(self, offsets: Mapping[Partition, int]) -> Asking[None]:
         """Store this member's positions; afterwards, it may have to join again."""
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, number), offset in offsets.items():
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=offset, committed_metadata=""
-                )
+
+        def row(tp: Partition) -> OffsetCommitRequestPartition:
+            return OffsetCommitRequestPartition(
+                partition_index=tp[1], committed_offset=offsets[tp], committed_metadata=""
             )
+
         request = OffsetCommitRequest(
             group_id=self._group,
             generation_id_or_member_epoch=self.generation,
@@ -298,7 +207,7 @@ class Member:
             group_instance_id=self._instance_id,
             topics=[
                 OffsetCommitRequestTopic(name=topic, partitions=rows)
-                for topic, rows in topics.items()
+                for topic, rows in by_topic(offsets, row).items()
             ],
         )
         response = yield Ask(request, (yield from self.find()), COMMIT_VERSION)
@@ -338,7 +247,7 @@ class Member:
             self._member_id = ""
 
     def _refused(self, error: int) -> NoReturn:
-        """Errors: CommandError or TryAgain."""
+        """Errors: ClientError or TryAgain."""
         said = SAID.get(error) or words_of(error)  # type: ignore[call-overload]
         text = f"{self._group}: {said}"
         if error in REJOIN:
@@ -349,4 +258,4 @@ class Member:
             raise TryAgain(text)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or ErrorCode(error).retriable:
             raise TryAgain(text)
-        raise CommandError(text)
+        raise ClientError(text)

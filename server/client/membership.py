@@ -1,4 +1,4 @@
-"""`kwire consume --group`: a group member with its connections and the time."""
+"""A member of a consumer group with its connections and the time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from ..explain.asking import Unavailable
-from .brokers import PATIENCE_S, RETRY_S, Brokers
-from .client import CommandError
+from .brokers import PATIENCE_S, Brokers
+from .contact import RETRY_S
+from .errors import ClientError, Unavailable
 from .member import Member, TryAgain
-from .positions import Partition
+from .requests import Partition
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Membership:
         return self._member.generation >= 0
 
     def join(self) -> tuple[list[Partition], dict[Partition, int]]:
-        """Join the group; returns this member's partitions, and the group's positions in them. Errors: CommandError."""
+        """Join the group; returns this member's partitions, and the group's positions in them. Errors: ClientError."""
         self._uncommitted = {}
         while True:
             joined = self._attempt(self._join)
@@ -70,7 +70,7 @@ class Membership:
         raise TryAgain
 
     def _attempt(self, action: Callable[[], T]) -> T | None:
-        """Run an action; None if it has to be repeated after a moment. Errors: CommandError."""
+        """Run an action; None if it has to be repeated after a moment. Errors: ClientError."""
         try:
             return action()
         except TryAgain:
@@ -80,7 +80,7 @@ class Membership:
             return None
 
     def keep_alive(self) -> None:
-        """Send a heartbeat when it is due; afterwards, this member may have to join again. Errors: CommandError."""
+        """Send a heartbeat when it is due; afterwards, this member may have to join again. Errors: ClientError."""
         now = self._now()
         if self.is_in and now >= self._next_beat:
             self._next_beat = now + self._heartbeat_s
@@ -90,7 +90,7 @@ class Membership:
             self._attempt(lambda: self._brokers.run(self._member.look_for_partitions()))
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Store this member's positions; records are read again if that is not possible. Errors: CommandError."""
+        """Store this member's positions; records are read again if that is not possible. Errors: ClientError."""
         self._uncommitted.update(offsets)
         if self._uncommitted and self.is_in:
             self._attempt(self._commit)
@@ -107,5 +107,5 @@ class Membership:
         try:
             self.commit({})
             self._attempt(lambda: self._brokers.run(self._member.leave()))
-        except CommandError:
+        except ClientError:
             pass

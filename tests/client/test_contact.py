@@ -20,8 +20,11 @@ from kwire.messages.metadata import MetadataResponse
 from kwire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kwire.messages.sasl_handshake import SaslHandshakeResponse
 from kwire.testing.certificates import Authority
-from server.cli import contact
-from server.cli.contact import ContactError, Wire, make_contact, reason
+from server.client import wire
+from server.client.contact import make_contact
+from server.client.errors import ContactError
+from server.client.wire import Wire
+from server.client.words import reason
 
 LOGIN = {
     "security_protocol": "SASL_PLAINTEXT",
@@ -205,7 +208,7 @@ class DrippingSocket:
 
 def test_response_that_comes_in_small_pieces_for_ever_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     sock = DrippingSocket()
-    monkeypatch.setattr(contact.time, "monotonic", lambda: sock.now_s)
+    monkeypatch.setattr(wire.time, "monotonic", lambda: sock.now_s)
     with pytest.raises(OSError, match="no whole answer within 30 seconds") as ended:
         Wire(sock).learn_versions()  # type: ignore[arg-type]
     assert sock.now_s < 45

@@ -26,11 +26,9 @@ from kwire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kwire.messages.sync_group import SyncGroupResponse
-from server.cli.client import CommandError
-from server.cli.member import (
+from server.client.asking import Ask
+from server.client.assignors import (
     ASSIGNORS,
-    Member,
-    TryAgain,
     assign_range,
     assign_round_robin,
     assignment,
@@ -38,7 +36,8 @@ from server.cli.member import (
     subscription,
     topics_in,
 )
-from server.explain.asking import Ask
+from server.client.errors import ClientError
+from server.client.member import Member, TryAgain
 
 T = TypeVar("T")
 TOPICS = ("a", "b", "c")
@@ -260,13 +259,13 @@ def test_member_looks_for_a_coordinator_that_has_moved() -> None:
     ],
 )
 def test_group_that_refuses_a_member_is_said_in_words(error: ErrorCode, said: str) -> None:
-    with pytest.raises(CommandError, match=said):
+    with pytest.raises(ClientError, match=said):
         Asked(FindCoordinator=[coordinator()], JoinGroup=[joined(error)]).run(
             Member("g", ["t"]).join()
         )
     refused = coordinator()
     refused.error_code = error
-    with pytest.raises(CommandError, match=said):
+    with pytest.raises(ClientError, match=said):
         Asked(FindCoordinator=[refused]).run(Member("g", ["t"]).join())
 
 

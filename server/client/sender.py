@@ -2,39 +2,32 @@
 
 Batches are encoded in bulk, and one request to each leader is in flight while the next batch is read and encoded.
 Batches carry a producer id and sequence numbers if the broker assigns an id, so that a repeated batch is stored once.
-Source: KIP-98; BuiltInPartitioner, Utils.murmur2 (Java).
+Source: KIP-98; Sender (Java).
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from struct import iter_unpack
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 from kwire.errors import ErrorCode, WireError
 from kwire.messages.init_producer_id import InitProducerIdRequest
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire.records.builder import write_batch
-from kwire.records.compression import Codec, compress
-from kwire.records.record import Header, write_record
-from kwire.varint import varint
+from kwire.records.compression import Codec
 
 from ..controller.topics import invalid_topic_name
-from ..explain.asking import Unavailable, metadata_of, partitions_of, words_of
-from .brokers import Brokers, version_for
-from .client import CommandError, no_partition
-from .contact import Wire, reason
+from .answers import leaders_of, version_for
+from .batches import BATCH_BYTES, Accumulator, Batch, Outgoing, encode_batch
+from .brokers import Brokers
+from .contact import RETRY_S
+from .errors import ClientError, Unavailable, no_partition, words_of
+from .requests import metadata_of
+from .wire import Wire
+from .words import reason
 
-#: The size of a batch before compression, below the default of max.message.bytes (1048588). Unit: bytes.
-BATCH_BYTES = 900_000
-#: The maximum size of a small record beyond its key, value and headers.
-OVERHEAD = 16
 #: Below version 13, which identifies topics by id.
 MAX_VERSION = 9
-RETRY_S = 0.1
 #: How long a topic that a broker does not know may be in creation (auto.create.topics.enable).
 UNKNOWN_S = 5.0
 RETRIABLE = (
@@ -60,97 +53,8 @@ SAID = {
 }
 
 
-class Outgoing(NamedTuple):
-    """A record to send. Unit: timestamp in ms, None for now."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    timestamp: int | None
-
-
-# -- bytes, pure -----------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def small_varints() -> tuple[bytes, ...]:
-    """The varints of small numbers, which are the most frequent ones."""
-    return tuple(varint(number) for number in range(16384))
-
-
-def encode_values(values: Sequence[bytes]) -> bytes:
-    """The records of a batch that consist only of values, with the batch's timestamp.
-
-    Record: length, attributes 0, timestamp delta 0, offset delta, key -1, value, no headers.
-    """
-    table = small_varints()
-    limit = len(table) - OVERHEAD
-    parts: list[bytes] = []
-    extend = parts.extend
-    for delta, value in enumerate(values):
-        size = len(value)
-        if size < limit and delta < limit:
-            offset, length = table[delta], table[size]
-            body = table[len(offset) + len(length) + size + 4]
-        else:
-            offset, length = varint(delta), varint(size)
-            body = varint(len(offset) + len(length) + size + 4)
-        extend((body, b"\0\0", offset, b"\x01", length, value, b"\0"))
-    return b"".join(parts)
-
-
-def encode_records(records: Sequence[Outgoing], base_timestamp: int) -> tuple[bytes, int]:
-    """The records of a batch, and the largest timestamp."""
-    largest = base_timestamp
-    parts = []
-    for delta, (key, value, headers, timestamp) in enumerate(records):
-        at = base_timestamp if timestamp is None else timestamp
-        largest = max(largest, at)
-        parts.append(write_record(delta, at - base_timestamp, key, value, headers))
-    return b"".join(parts), largest
-
-
-@lru_cache(maxsize=65536)
-def murmur2(data: bytes) -> int:
-    """The hash that Kafka's clients use to choose a key's partition, as an unsigned number. Source: Utils.murmur2."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    h = 0x9747B28C ^ len(data)
-    whole = len(data) & ~3
-    for (k,) in iter_unpack("<I", data[:whole]):
-        k = k * m & mask
-        k ^= k >> 24
-        h = (h * m & mask) ^ (k * m & mask)
-    rest = data[whole:]
-    if rest:
-        h = (h ^ int.from_bytes(rest, "little")) * m & mask
-    h ^= h >> 13
-    h = h * m & mask
-    return h ^ h >> 15
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
-
-
-# -- sending ---------------------------------------------------------------------------------------
-
-
-class Batch:
-    """Records of one partition, until they are acknowledged."""
-
-    __slots__ = ("count", "data", "partition", "records", "sequence")
-
-    def __init__(self, partition: int, records: list[Any], sequence: int) -> None:
-        self.partition = partition
-        self.records = records
-        self.count = len(records)
-        self.sequence = sequence
-        self.data = b""
-
-
 class Sender:
-    """Sends records to one topic. Errors: CommandError when a batch is permanently refused."""
+    """Sends records to one topic. Errors: ClientError when a batch is permanently refused."""
 
     def __init__(
         self,
@@ -173,22 +77,18 @@ class Sender:
         self._acks = acks
         self._codec = codec
         self._plain = plain
-        self._batch_bytes = batch_bytes
         self._request_timeout_ms = request_timeout_ms
         self._patience_s = delivery_timeout_ms / 1000
         self._now_ms = now_ms
-        self._open: dict[int, list[Any]] = {}
-        self._open_bytes: dict[int, int] = {}
-        self._sequences: dict[int, int] = {}
+        self._batches = Accumulator(self._send, batch_bytes)
         self._waiting: dict[int, Batch] = {}
         self._leaders: dict[int, int] = {}
         self._producer = (-1, -1)
-        self._sticky = 0
         problem = invalid_topic_name(topic)
         if problem is not None:
-            raise CommandError(f"{topic}: {problem}")
+            raise ClientError(f"{topic}: {problem}")
         self._learn(time.monotonic() + self._patience_s)
-        self._sticky = random.randrange(self.partitions)
+        self._batches.sticky = random.randrange(self.partitions)
         if acks == -1:
             self._get_producer_id()
 
@@ -198,30 +98,28 @@ class Sender:
         return len(self._leaders)
 
     def _learn(self, deadline: float) -> None:
-        """Find the leaders of the topic's partitions. Errors: CommandError after the deadline."""
+        """Find the leaders of the topic's partitions. Errors: ClientError after the deadline."""
         begun = time.monotonic()
         while True:
-            request = metadata_of([self._topic])
-            request.allow_auto_topic_creation = True
+            request = metadata_of([self._topic], allow_auto_topic_creation=True)
             try:
                 row = self._brokers.ask(request).topics[0]
                 error = row.error_code
                 if not error:
-                    self._leaders = {
-                        number: placed.leader for number, placed in partitions_of(row).items()
-                    }
+                    self._leaders = leaders_of(row)
+                    self._batches.partitions = len(self._leaders)
                     if self._leaders and all(leader >= 0 for leader in self._leaders.values()):
                         self._brokers.learn_nodes()
                         return
                     error = ErrorCode.LEADER_NOT_AVAILABLE
             except Unavailable as failure:
                 if time.monotonic() > deadline:
-                    raise CommandError(f"{self._topic}: {failure}") from None
+                    raise ClientError(f"{self._topic}: {failure}") from None
                 error = ErrorCode.NETWORK_EXCEPTION
             now = time.monotonic()
             unknown = error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and now - begun > UNKNOWN_S
             if error not in RETRIABLE or unknown or now > deadline:
-                raise CommandError(f"{self._topic}: {said_of(error)}")
+                raise ClientError(f"{self._topic}: {said_of(error)}")
             if self._leaders and now - begun > RETRY_S:
                 return  # partitions without a leader do not delay the others
             time.sleep(RETRY_S)
@@ -242,47 +140,23 @@ class Sender:
     # -- taking records
 
     def check_partition(self, partition: int) -> None:
-        """Errors: CommandError if the topic has no such partition."""
+        """Errors: ClientError if the topic has no such partition."""
         if partition not in self._leaders:
             raise no_partition(self._topic, partition, self.partitions)
 
     def add(self, record: Outgoing, partition: int | None) -> None:
-        """Add a record; without a partition, its key chooses one."""
-        if partition is None:
-            key = record.key
-            partition = self._sticky if key is None else partition_of(key, self.partitions)
-        elif partition not in self._leaders:
+        """Add a record; without a partition, its key chooses one. Errors: ClientError."""
+        if partition is not None and partition not in self._leaders:
             self.check_partition(partition)
-        size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
-        for name, value in record.headers:
-            size += len(name) + len(value or b"") + 4
-        filled = self._open_bytes.get(partition, 0)
-        if filled + size > self._batch_bytes:
-            self._close_batch(partition)
-            filled = 0
-        self._open.setdefault(partition, []).append(record)
-        self._open_bytes[partition] = filled + size
+        self._batches.add(record, partition)
 
     def add_values(self, values: list[bytes], size: int, partition: int | None) -> None:
         """Add values without keys or headers. Unit: `size` of all, in bytes."""
-        pieces = (size + OVERHEAD * len(values)) // self._batch_bytes + 1
-        step = -(-len(values) // pieces)
-        for at in range(0, len(values), step):
-            piece = values if pieces == 1 else values[at : at + step]
-            to = self._sticky if partition is None else partition
-            filled = self._open_bytes.get(to, 0)
-            more = size // pieces + OVERHEAD * len(piece)
-            if filled + more > self._batch_bytes:
-                self._close_batch(to)
-                filled = 0
-                to = self._sticky if partition is None else partition
-            self._open.setdefault(to, []).extend(piece)
-            self._open_bytes[to] = self._open_bytes.get(to, 0) + more
+        self._batches.add_values(values, size, partition)
 
     def flush(self) -> None:
-        """Send everything, and wait until it is acknowledged. Errors: CommandError."""
-        for partition in list(self._open):
-            self._close_batch(partition)
+        """Send everything, and wait until it is acknowledged. Errors: ClientError."""
+        self._batches.close_all()
         for leader in list(self._waiting):
             self._settle(leader)
 
@@ -291,46 +165,17 @@ class Sender:
         for leader in list(self._waiting):
             try:
                 self._settle(leader, again=False)
-            except CommandError:
+            except ClientError:
                 pass
 
     # -- sending batches
 
-    def _close_batch(self, partition: int) -> None:
-        records = self._open.pop(partition, None)
-        self._open_bytes.pop(partition, None)
-        if partition == self._sticky and self.partitions > 1:
-            self._sticky = (self._sticky + 1) % self.partitions
-        if not records:
-            return
-        sequence = self._sequences.get(partition, 0)
-        self._sequences[partition] = sequence + len(records) & 0x7FFFFFFF
-        self._send(Batch(partition, records, sequence))
-
-    def _encode(self, batch: Batch) -> bytes:
-        now = self._now_ms()
-        if self._plain:
-            body, largest = encode_values(batch.records), now
-        else:
-            body, largest = encode_records(batch.records, now)
-        producer_id, epoch = self._producer
-        return write_batch(
-            compress(self._codec, 2, body) if self._codec else body,
-            attributes=self._codec,
-            base_offset=0,
-            last_offset_delta=batch.count - 1,
-            base_timestamp=now,
-            max_timestamp=largest,
-            records_count=batch.count,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=batch.sequence if producer_id >= 0 else -1,
-        )
-
     def _send(self, batch: Batch) -> None:
         """Send a batch after the batch in flight to the same leader."""
         if not batch.data:
-            batch.data = self._encode(batch)
+            batch.data = encode_batch(
+                batch, self._now_ms(), self._producer, self._codec, plain=self._plain
+            )
         leader = self._free_leader(batch)
         try:
             self._write(batch, leader)
@@ -353,7 +198,7 @@ class Sender:
     def _write(self, batch: Batch, leader: int) -> None:
         """Write the request for a batch. Errors: Unavailable, OSError."""
         wire = self._wire(leader)
-        version = version_for(wire, EMPTY, MAX_VERSION)
+        version = version_for(wire.versions, EMPTY, MAX_VERSION)
         wire.send(self._request(batch), version, answered=self._acks != 0)
 
     def _request(self, batch: Batch) -> ProduceRequest:
@@ -380,7 +225,7 @@ class Sender:
         elif error in TOO_LARGE and batch.count > 1 and again:
             self._send_halves(batch)
         else:
-            raise CommandError(f"{self._topic}: {said_of(error, message)}")
+            raise ClientError(f"{self._topic}: {said_of(error, message)}")
 
     def _answer(self, leader: int) -> tuple[int, str | None]:
         """Error code and message of the answer."""
@@ -393,7 +238,7 @@ class Sender:
         return row.error_code, row.error_message
 
     def _send_again(self, batch: Batch, error: int) -> None:
-        """Send a batch until it is acknowledged. Errors: CommandError when that takes too long."""
+        """Send a batch until it is acknowledged. Errors: ClientError when that takes too long."""
         deadline = time.monotonic() + self._patience_s
         message: str | None = None
         while error in RETRIABLE and time.monotonic() < deadline:
@@ -412,7 +257,7 @@ class Sender:
         elif error in TOO_LARGE and batch.count > 1:
             self._send_halves(batch)
         else:
-            raise CommandError(f"{self._topic}: {said_of(error, message)}")
+            raise ClientError(f"{self._topic}: {said_of(error, message)}")
 
     def _send_halves(self, batch: Batch) -> None:
         """Send the halves of a batch that is too large for the topic."""

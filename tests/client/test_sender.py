@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from kwire.records.record import write_record
 from server.__main__ import main
 from server.cli.produce import values_of, whole_lines
-from server.cli.sender import encode_values, murmur2, partition_of
+from server.client.batches import encode_values, murmur2, partition_of
 
 
 def test_values_are_encoded_as_one_by_one() -> None:
