@@ -254,12 +254,13 @@ def in_store(
     from ..clock import SystemClock
     from ..coordination.cluster import ClusterStore
     from ..coordination.store import StoreError
-    from .stores import open_store
+    from .stores import NoStore, open_store
 
+    adds = options.verb == "add"
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the StoreError says enough
 
     async def work() -> int:
-        store = await open_store(options, must_exist=False)
+        store = await open_store(options, must_exist=not adds)
         try:
             cluster = ClusterStore(store, SystemClock())
             await cluster.ensure_paths()
@@ -269,10 +270,10 @@ def in_store(
 
     try:
         # The first user is often added before the first start of the broker.
-        if options.data_dir is not None:
+        if options.data_dir is not None and adds:
             Path(options.data_dir).mkdir(parents=True, exist_ok=True)
         return asyncio.run(work())
-    except (CommandError, StoreError, OSError, ValueError) as error:
+    except (CommandError, NoStore, StoreError, OSError, ValueError) as error:
         print(f"kwire: {failure(error)}", file=sys.stderr)
         return 1
 

@@ -66,7 +66,7 @@ def test_empty_password_is_refused(
     monkeypatch.setattr("sys.stdin", io.StringIO(given))
     assert users(data_dir, "add", "alice") == 1
     assert "the password is empty" in capsys.readouterr().err
-    assert listed(data_dir, capsys) == []
+    assert not Path(data_dir).exists()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,16 @@ def test_each_credential_has_a_request_of_its_own() -> None:
     assert add_user(cast(Brokers, asked), options) == 0
     assert delete_user(cast(Brokers, asked), options) == 0
     assert asked.changes == [(1, 0), (1, 0), (0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize("verb", [["list"], ["delete", "alice"]])
+def test_misspelled_directory_is_named_and_not_created(
+    verb: list[str], data_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert users(data_dir, *verb) == 1
+    said = f"kwire: {data_dir}/coordination.db: no store here; name its folder with --data-dir\n"
+    assert capsys.readouterr().err == said
+    assert not Path(data_dir).exists()
 
 
 @pytest.mark.parametrize("answers", [[], ["pw"]])
