@@ -433,7 +433,7 @@ def _number(text: str, known: Mapping[int, Any], what: str) -> int:
     number: int | None = parse_integer(text)
     if number is None or number not in known:
         there = ", ".join(map(str, known)) or "none"
-        raise NotFound(f"there is no {what} {text[:60]}; there are {there}")
+        raise NotFound(f"there is no {what} {text[:60]} ({what}s: {there})")
     return number
 
 

@@ -315,7 +315,7 @@ def generate(brokers: Brokers, options: Namespace) -> int:
     for each in chosen:
         if each not in brokers.nodes:
             known = ", ".join(map(str, sorted(brokers.nodes)))
-            raise CommandError(f"broker {each} is not in the cluster; there are {known}")
+            raise CommandError(f"broker {each} is not in the cluster (brokers: {known})")
     places = [UsableBroker(each, brokers.nodes[each].rack) for each in chosen]
     response = brokers.ask(metadata_of(names))
     plan: Plan = {}
