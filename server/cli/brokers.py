@@ -16,11 +16,26 @@ from ..client.errors import ClientError, Unavailable, Unreached, words_of
 from ..client.properties import UsageError
 from .client import DEAD_BROKER_S, CommandError, arguments_of, note, terminate
 
+#: How an error message of Apache Kafka and kwire begins.
+UNKNOWN_CONFIG = "Unknown topic config name: "
+
+
+def said_by(error_code: int, message: str | None) -> str:
+    """An error in words. For a topic config that a broker does not know, with the nearest known one."""
+    said = words_of(error_code, message)
+    unknown = said.partition(UNKNOWN_CONFIG)[2]
+    if not unknown:
+        return said
+    from ..config.tables import TOPIC, nearest
+
+    guess = nearest(unknown, TOPIC)
+    return f"{said}; the nearest known one is {guess}" if guess else said
+
 
 def check(error_code: int, message: str | None = None, about: str = "") -> None:
     """Errors: CommandError for an error code of a response."""
     if error_code:
-        said = words_of(error_code, message)
+        said = said_by(error_code, message)
         raise CommandError(f"{about}: {said}" if about else said)
 
 
@@ -34,7 +49,7 @@ def refusals(rows: Iterable[Any], name: str = "name") -> int:
     for row in rows:
         error = row.error_code
         if error:
-            said = words_of(error, getattr(row, "error_message", None))
+            said = said_by(error, getattr(row, "error_message", None))
             print(f"kwire: {printable(f'{getattr(row, name)}: {said}')}", file=sys.stderr)
             code = 1
     return code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .broker_keys import BROKER_KEYS, NEWER_KEYS
 from .definitions import ConfigKey, ConfigType, UpdateMode, at_least
 from .inert_keys import INERT_BROKER_KEYS, NEWER_NAMES
@@ -102,11 +104,11 @@ def is_newer_name(name: str) -> bool:
 MAX_COMPARED = 200
 
 
-def nearest(name: str) -> str | None:
-    """The known broker key that is most similar to `name`; None if none is similar."""
+def nearest(name: str, known: Iterable[str] = BROKER) -> str | None:
+    """The known key, of a broker or as given, that is most similar to `name`; None if none is similar."""
     from difflib import get_close_matches
 
     if len(name) > MAX_COMPARED:
         return None
-    matches = get_close_matches(name, BROKER, n=1, cutoff=0.7)
+    matches = get_close_matches(name, known, n=1, cutoff=0.7)
     return matches[0] if matches else None
