@@ -177,7 +177,11 @@ class BrokerChild:
     def epitaph(self) -> str:
         """The way in which the process ended, in words."""
         status = self.ended.result()
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended: {status}"
+        how = (
+            f"was killed by {signal.Signals(-status).name}"
+            if status < 0
+            else f"ended with status {status}"
+        )
         return f"{self.name} (process {self.process.pid}) {how}"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any
 
 from ..client.words import reason
@@ -117,7 +118,8 @@ def watch(
             found = figures(Change(old, new) for old, new in zip(before, after, strict=True))
             has_rates = any(each is not None for each in before)
             if live:
-                draw(lines_of(found, *get_terminal_size()))
+                size = get_terminal_size()
+                draw(reasons_of(after, *size) if nobody else lines_of(found, *size))
             elif has_rates:
                 show(found, options.output)
                 if options.once:
@@ -169,6 +171,12 @@ def draw(lines: Sequence[str]) -> None:
     text = f"{END_OF_LINE}\n".join(lines)
     sys.stdout.write(f"{HOME}{text}{END_OF_LINE}{END_OF_SCREEN}")
     sys.stdout.flush()
+
+
+def reasons_of(scrapes: Sequence[Scrape], width: int, height: int) -> list[str]:
+    """Why no broker answers, as lines that fit into a terminal."""
+    said = [printable(f"{each.place}: {each.error}") for each in scrapes]
+    return [line for each in said for line in wrap(each, width)][:height]
 
 
 def lines_of(found: Figures, width: int, height: int | None) -> list[str]:

@@ -184,6 +184,25 @@ def test_terminal_is_redrawn_until_it_is_stopped(capsys: pytest.CaptureFixture[s
     assert "timed out" in screens[1]
 
 
+def test_terminal_says_in_full_why_no_broker_answers_and_shows_no_empty_tables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleep(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(top, "get_terminal_size", lambda: (20, 3))
+    found = scripted(Scrape("b:1", 1, error="Connection refused; see --http b:1"))
+    with pytest.raises(KeyboardInterrupt):
+        top.watch(["b:1"], options(), live=True, scrape=found, sleep=sleep)
+    (screen,) = capsys.readouterr().out.split(top.HOME)[1:]
+    lines = screen.removesuffix(top.END_OF_SCREEN).split("\n")
+    assert [line.removesuffix(top.END_OF_LINE) for line in lines] == [
+        "b:1: Connection",
+        "refused; see --http",
+        "b:1",
+    ]
+
+
 @pytest.mark.parametrize("word", ["nowhere", ":1", "host:x"])
 def test_what_is_no_address_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
