@@ -96,39 +96,18 @@ def check_count(count: int, size: int) -> None:
         raise CorruptRecord(f"records count {count} does not fit into {size} bytes")
 
 
-def read_records(  # noqa: C901 - the hot loop: a call per field would double its time
-    data: bytes,
-    count: int,
-    base_offset: int,
-    base_timestamp: int,
-    log_append_time: int | None = None,
-) -> Iterator[Record]:
-    """Yield `count` records from a decompressed body, one at a time.
+def record_heads(  # noqa: C901 - the hot loop: a call per field would double its time
+    data: bytes, count: int
+) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
+    """Yield where `count` records of a decompressed body are, and what is in them up to the headers, one at a time.
 
-    Errors: CorruptRecord, with the byte position in data, for lengths that leave the record or
-    the body, varints that do not end, and bytes left over after the last record.
+    Shape: (start, end, timestamp delta, offset delta, position and length of the key, and of the value). A length below 0
+    is that of null; its position is where the next field begins.
+    Errors: CorruptRecord, with the byte position in data, for lengths that leave the record or the body, varints that
+    do not end, and bytes left over after the last record.
     """
     size = len(data)
     check_count(count, size)
-    if not MIN_INT64 + _MAX_DELTA <= base_offset <= MAX_INT64 - _MAX_DELTA:
-        raise CorruptRecord(f"base offset {base_offset} leaves no room for records")
-    rows = _rows(data, count)
-    if rows is not None:
-        for timestamp, delta, key_at, key_size, value_at, value_size in rows:
-            timestamp += base_timestamp
-            if log_append_time is not None:
-                timestamp = log_append_time
-            elif not MIN_INT64 <= timestamp <= MAX_INT64:
-                timestamp = wrap_int64(timestamp)
-            found = (
-                base_offset + delta,
-                timestamp,
-                None if key_size < 0 else data[key_at : key_at + key_size],
-                None if value_size < 0 else data[value_at : value_at + value_size],
-                (),
-            )
-            yield _new_record(Record, found)
-        return
     position = 0
     try:
         for _ in range(count):
@@ -152,68 +131,108 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
             position += 1
             byte = data[position]
             if byte < 0x80:
-                timestamp = base_timestamp + ZIGZAG[byte]
+                timestamp_delta = ZIGZAG[byte]
                 position += 1
             elif (second := data[position + 1]) < 0x80:
                 raw = (byte & 0x7F) | (second << 7)
-                timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1))
+                timestamp_delta = (raw >> 1) ^ -(raw & 1)
                 position += 2
             else:
-                delta, position = read_varlong(data, position)
-                timestamp = base_timestamp + delta
+                timestamp_delta, position = read_varlong(data, position)
             byte = data[position]
             if byte < 0x80:
-                offset = base_offset + ZIGZAG[byte]
+                offset_delta = ZIGZAG[byte]
                 position += 1
             elif (second := data[position + 1]) < 0x80:
                 raw = (byte & 0x7F) | (second << 7)
-                offset = base_offset + ((raw >> 1) ^ -(raw & 1))
+                offset_delta = (raw >> 1) ^ -(raw & 1)
                 position += 2
             else:
-                delta, position = read_varint(data, position)
-                offset = base_offset + delta
+                offset_delta, position = read_varint(data, position)
             byte = data[position]
             if byte < 0x80:
-                length = ZIGZAG[byte]
+                key_size = ZIGZAG[byte]
                 position += 1
             else:
-                length, position = read_varint(data, position)
-            key = None
-            if length >= 0:
-                key = data[position : position + length]
-                position += length
+                key_size, position = read_varint(data, position)
+            key_at = position
+            if key_size > 0:
+                position += key_size
             byte = data[position]
             if byte < 0x80:
-                length = ZIGZAG[byte]
+                value_size = ZIGZAG[byte]
                 position += 1
             elif (second := data[position + 1]) < 0x80:
                 raw = (byte & 0x7F) | (second << 7)
-                length = (raw >> 1) ^ -(raw & 1)
+                value_size = (raw >> 1) ^ -(raw & 1)
                 position += 2
             else:
-                length, position = read_varint(data, position)
-            value = None
-            if length >= 0:
-                value = data[position : position + length]
-                position += length
-            headers: Sequence[Header] = ()
-            if data[position]:
-                headers, position = _read_headers(data, position, end)
-            else:
-                position += 1
-            if position != end:
+                value_size, position = read_varint(data, position)
+            if (position + value_size if value_size > 0 else position) >= end:
                 raise CorruptRecord(
-                    f"record of {end - start} bytes has fields of {position - start}", offset=start
+                    f"record of {end - start} bytes has fields beyond its end", offset=start
                 )
-            if log_append_time is not None:
-                timestamp = log_append_time
-            elif not MIN_INT64 <= timestamp <= MAX_INT64:
-                timestamp = wrap_int64(timestamp)
-            yield _new_record(Record, (offset, timestamp, key, value, headers))
+            yield start, end, timestamp_delta, offset_delta, key_at, key_size, position, value_size
+            position = end
     except IndexError:
         raise CorruptRecord("record is cut short", offset=position) from None
     if position != size:
         raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+
+
+def read_records(
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None = None,
+) -> Iterator[Record]:
+    """Yield `count` records from a decompressed body, one at a time.
+
+    Errors: CorruptRecord, as `record_heads`, and for headers that leave the record or do not fill it.
+    """
+    check_count(count, len(data))
+    if not MIN_INT64 + _MAX_DELTA <= base_offset <= MAX_INT64 - _MAX_DELTA:
+        raise CorruptRecord(f"base offset {base_offset} leaves no room for records")
+    rows = _rows(data, count)
+    if rows is not None:
+        for timestamp, delta, key_at, key_size, value_at, value_size in rows:
+            timestamp += base_timestamp
+            if log_append_time is not None:
+                timestamp = log_append_time
+            elif not MIN_INT64 <= timestamp <= MAX_INT64:
+                timestamp = wrap_int64(timestamp)
+            found = (
+                base_offset + delta,
+                timestamp,
+                None if key_size < 0 else data[key_at : key_at + key_size],
+                None if value_size < 0 else data[value_at : value_at + value_size],
+                (),
+            )
+            yield _new_record(Record, found)
+        return
+    for start, end, timestamp, delta, key_at, key_size, value_at, value_size in record_heads(
+        data, count
+    ):
+        timestamp += base_timestamp
+        if log_append_time is not None:
+            timestamp = log_append_time
+        elif not MIN_INT64 <= timestamp <= MAX_INT64:
+            timestamp = wrap_int64(timestamp)
+        key = None if key_size < 0 else data[key_at : key_at + key_size]
+        position = value_at
+        value = None
+        if value_size >= 0:
+            position += value_size
+            value = data[value_at:position]
+        headers: Sequence[Header] = ()
+        if data[position]:
+            headers, position = _read_headers(data, position, end)
+        else:
+            position += 1
+        if position != end:
+            raise _not_filled(start, position, end)
+        yield _new_record(Record, (base_offset + delta, timestamp, key, value, headers))
 
 
 def _rows(data: bytes, count: int) -> Iterator[tuple[int, ...]] | None:
@@ -348,31 +367,50 @@ def find_by_time(
     return None
 
 
+def check_headers(data: bytes, position: int, start: int, end: int) -> None:
+    """Refuse a record whose headers, which begin at this position, do not end where the record does."""
+    if data[position]:
+        _, position = _read_headers(data, position, end)
+    else:
+        position += 1
+    if position != end:
+        raise _not_filled(start, position, end)
+
+
+def _not_filled(start: int, position: int, end: int) -> CorruptRecord:
+    return CorruptRecord(
+        f"record of {end - start} bytes has fields of {position - start}", offset=start
+    )
+
+
 def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], int]:
     start = position
-    count, position = read_varint(data, position)
-    # A header has at least its two lengths.
-    if not 0 <= count * 2 <= end - position:
-        raise CorruptRecord(
-            f"{count} record headers do not fit into {end - position} bytes", offset=start
-        )
     headers: list[Header] = []
-    for _ in range(count):
-        start = position
-        length, position = read_varint(data, position)
-        if not 0 <= length <= end - position:
-            raise CorruptRecord(f"record header key of {length} bytes", offset=start)
-        key = data[position : position + length].decode("utf-8", "surrogateescape")
-        position += length
-        start = position
-        length, position = read_varint(data, position)
-        if length < 0:
-            headers.append((key, None))
-            continue
-        if length > end - position:
-            raise CorruptRecord(f"record header value of {length} bytes", offset=start)
-        headers.append((key, data[position : position + length]))
-        position += length
+    try:
+        count, position = read_varint(data, position)
+        # A header has at least its two lengths.
+        if not 0 <= count * 2 <= end - position:
+            raise CorruptRecord(
+                f"{count} record headers do not fit into {end - position} bytes", offset=start
+            )
+        for _ in range(count):
+            start = position
+            length, position = read_varint(data, position)
+            if not 0 <= length <= end - position:
+                raise CorruptRecord(f"record header key of {length} bytes", offset=start)
+            key = data[position : position + length].decode("utf-8", "surrogateescape")
+            position += length
+            start = position
+            length, position = read_varint(data, position)
+            if length < 0:
+                headers.append((key, None))
+                continue
+            if length > end - position:
+                raise CorruptRecord(f"record header value of {length} bytes", offset=start)
+            headers.append((key, data[position : position + length]))
+            position += length
+    except IndexError:
+        raise CorruptRecord("record is cut short", offset=position) from None
     return headers, position
 
 

@@ -19,12 +19,9 @@ from kwire.records.layout import CODEC_MASK, NO_TIMESTAMP
 from kwire.records.record import (
     MAX_INT64,
     MIN_INT64,
-    MIN_RECORD_SIZE,
-    ZIGZAG,
-    check_count,
+    check_headers,
     read_records,
-    read_varint,
-    read_varlong,
+    record_heads,
 )
 
 MAX_ISSUES = 1_000
@@ -111,97 +108,31 @@ def _scanned(data: bytes, count: int, base_timestamp: int) -> tuple[RecordsSumma
     return summary, earliest + base_timestamp, keyless
 
 
-def _scan(data: bytes, count: int) -> tuple[int, int, int, bool, bool]:  # noqa: C901 - the hot loop
-    """Check the structure of all records.
+def _scan(data: bytes, count: int) -> tuple[int, int, int, bool, bool]:
+    """Check the structure of all records; nothing is copied from the body, except headers.
 
     Shape: (earliest timestamp delta, latest, its index, whether offset deltas are 0, 1, 2, ..., whether any key is null).
     """
-    size = len(data)
-    check_count(count, size)
-    position = 0
     consecutive = True
     keyless = False
     earliest = latest = 0
     index_of_latest = -1
-    try:
-        for index in range(count):
-            # As in `record.read_records`, but nothing is copied from the body.
-            start = position
-            byte = data[position]
-            if byte < 0x80:
-                length = ZIGZAG[byte]
-                position += 1
-            elif (second := data[position + 1]) < 0x80:
-                raw = (byte & 0x7F) | (second << 7)
-                length = (raw >> 1) ^ -(raw & 1)
-                position += 2
-            else:
-                length, position = read_varint(data, position)
-            end = position + length
-            if length < MIN_RECORD_SIZE - 1 or end > size:
-                raise CorruptRecord(
-                    f"record of {length} bytes where {size - position} remain", offset=start
-                )
-            position += 1
-            byte = data[position]
-            if byte < 0x80:
-                delta = ZIGZAG[byte]
-                position += 1
-            else:
-                delta, position = read_varlong(data, position)
-            if delta > latest or index_of_latest < 0:
-                latest = delta
-                index_of_latest = index
-                if not index:
-                    earliest = delta
-            elif delta < earliest:
+    for index, head in enumerate(record_heads(data, count)):
+        start, end, delta, offset_delta, _, key_size, value_at, value_size = head
+        if delta > latest or index_of_latest < 0:
+            latest = delta
+            index_of_latest = index
+            if not index:
                 earliest = delta
-            byte = data[position]
-            if byte < 0x80:
-                delta = ZIGZAG[byte]
-                position += 1
-            elif (second := data[position + 1]) < 0x80:
-                raw = (byte & 0x7F) | (second << 7)
-                delta = (raw >> 1) ^ -(raw & 1)
-                position += 2
-            else:
-                delta, position = read_varint(data, position)
-            if delta != index:
-                consecutive = False
-            byte = data[position]
-            if byte < 0x80:
-                length = ZIGZAG[byte]
-                position += 1
-            else:
-                length, position = read_varint(data, position)
-            if length < 0:
-                keyless = True
-            else:
-                position += length
-            byte = data[position]
-            if byte < 0x80:
-                length = ZIGZAG[byte]
-                position += 1
-            elif (second := data[position + 1]) < 0x80:
-                raw = (byte & 0x7F) | (second << 7)
-                length = (raw >> 1) ^ -(raw & 1)
-                position += 2
-            else:
-                length, position = read_varint(data, position)
-            if length > 0:
-                position += length
-            if data[position]:
-                position = _skip_headers(data, position, end)
-            else:
-                position += 1
-            if position != end:
-                raise CorruptRecord(
-                    f"record of {end - start} bytes has fields of {position - start}", offset=start
-                )
-    except IndexError:
-        raise CorruptRecord("record is cut short", offset=position) from None
-    if position != size:
-        raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+        elif delta < earliest:
+            earliest = delta
+        if offset_delta != index:
+            consecutive = False
+        if key_size < 0:
+            keyless = True
+        headers_at = value_at + value_size if value_size > 0 else value_at
+        if data[headers_at] or headers_at + 1 != end:
+            check_headers(data, headers_at, start, end)
     return earliest, latest, index_of_latest, consecutive, keyless
 
 
@@ -277,23 +208,3 @@ def _walk_body(batch: RecordBatch, body: bytes) -> Iterator[tuple[int, int, bool
     append_time = header.max_timestamp if header.is_log_append_time else None
     for record in read_records(body, header.records_count, 0, header.base_timestamp, append_time):
         yield record.offset, record.timestamp, record.key is not None
-
-
-def _skip_headers(data: bytes, position: int, end: int) -> int:
-    start = position
-    count, position = read_varint(data, position)
-    if not 0 <= count * 2 <= end - position:
-        raise CorruptRecord(
-            f"{count} record headers do not fit into {end - position} bytes", offset=start
-        )
-    for _ in range(count):
-        length, position = read_varint(data, position)
-        if length < 0:
-            raise CorruptRecord(f"record header key of {length} bytes", offset=position)
-        position += length
-        length, position = read_varint(data, position)
-        if length > 0:
-            position += length
-        if position > end:
-            raise CorruptRecord("record header leaves its record", offset=start)
-    return position

@@ -52,7 +52,7 @@ from .offset_map import OffsetMap
 from .plan import LastRecord
 from .record_spans import (
     RecordSpan,
-    record_heads,
+    keys_and_ends,
     record_spans,
     some_records,
     timestamp_delta,
@@ -137,7 +137,7 @@ def note_keys(header: BatchHeader, view: memoryview, keys: OffsetMap, start_offs
         return True
     base_offset = header.base_offset
     body = RecordBatch(view).body()
-    heads = record_heads(body, header.records_count, header.last_offset_delta)
+    heads = keys_and_ends(body, header.records_count, header.last_offset_delta)
     if heads is not None and header.records_count and base_offset >= start_offset:
         _, found, deltas, _ = heads
         if None not in found:
@@ -287,7 +287,7 @@ class BatchFilter:
         body = RecordBatch(view).body()
         tombstones_stay = horizon is None or self._now_ms < horizon
         latest_delta = self._keys.latest_offset - header.base_offset
-        heads = record_heads(body, header.records_count, header.last_offset_delta)
+        heads = keys_and_ends(body, header.records_count, header.last_offset_delta)
         if heads is None or None in heads[1]:
             return self._filter_spans(header, view, body, latest_delta, tombstones_stay)
         ends, keys, deltas, nulls = heads

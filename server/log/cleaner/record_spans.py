@@ -9,11 +9,10 @@ from operator import lt
 
 from kwire.errors import CorruptRecord
 from kwire.records.record import (
-    MIN_RECORD_SIZE,
     ZIGZAG,
-    check_count,
     read_varint,
     read_varlong,
+    record_heads,
     write_varint,
 )
 
@@ -32,83 +31,24 @@ def record_spans(body: bytes, count: int, last_offset_delta: int) -> list[Record
     Errors: CorruptRecord, with the position in the body, if a length reaches beyond the record or
     the body, if bytes are left over, or if offsets do not increase within the batch.
     """
-    size = len(body)
-    check_count(count, size)
     spans: list[RecordSpan] = []
-    position = 0
     previous = -1
-    try:
-        for _ in range(count):
-            start = position
-            byte = body[position]
-            if byte < 0x80:
-                length = ZIGZAG[byte]
-                position += 1
-            elif (second := body[position + 1]) < 0x80:
-                raw = (byte & 0x7F) | (second << 7)
-                length = (raw >> 1) ^ -(raw & 1)
-                position += 2
-            else:
-                length, position = read_varint(body, position)
-            end = position + length
-            if length < MIN_RECORD_SIZE - 1 or end > size:
-                raise CorruptRecord(
-                    f"record of {length} bytes where {size - position} remain", offset=start
-                )
-            position += 1
-            byte = body[position]
-            if byte < 0x80:
-                timestamp_delta = ZIGZAG[byte]
-                position += 1
-            else:
-                timestamp_delta, position = read_varlong(body, position)
-            byte = body[position]
-            if byte < 0x80:
-                offset_delta = ZIGZAG[byte]
-                position += 1
-            else:
-                offset_delta, position = read_varint(body, position)
-            if not previous < offset_delta <= last_offset_delta:
-                raise CorruptRecord(
-                    f"offset delta {offset_delta} after {previous} in a batch whose last is "
-                    f"{last_offset_delta}",
-                    offset=start,
-                )
-            previous = offset_delta
-            byte = body[position]
-            if byte < 0x80:
-                length = ZIGZAG[byte]
-                position += 1
-            else:
-                length, position = read_varint(body, position)
-            key = None
-            if length >= 0:
-                key = body[position : position + length]
-                position += length
-            byte = body[position]
-            if byte < 0x80:
-                length = ZIGZAG[byte]
-                position += 1
-            elif (second := body[position + 1]) < 0x80:
-                raw = (byte & 0x7F) | (second << 7)
-                length = (raw >> 1) ^ -(raw & 1)
-                position += 2
-            else:
-                length, position = read_varint(body, position)
-            if (position + length if length > 0 else position) >= end:
-                raise CorruptRecord(
-                    f"record of {end - start} bytes has fields beyond its end", offset=start
-                )
-            spans.append((start, end, timestamp_delta, offset_delta, key, length >= 0))
-            position = end
-    except IndexError:
-        raise CorruptRecord("record is cut short", offset=position) from None
-    if position != size:
-        raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+    for start, end, timestamp_delta, offset_delta, key_at, key_size, _, value_size in record_heads(
+        body, count
+    ):
+        if not previous < offset_delta <= last_offset_delta:
+            raise CorruptRecord(
+                f"offset delta {offset_delta} after {previous} in a batch whose last is "
+                f"{last_offset_delta}",
+                offset=start,
+            )
+        previous = offset_delta
+        key = None if key_size < 0 else body[key_at : key_at + key_size]
+        spans.append((start, end, timestamp_delta, offset_delta, key, value_size >= 0))
     return spans
 
 
-def record_heads(  # noqa: C901 - one loop without calls
+def keys_and_ends(  # noqa: C901 - one loop without calls
     body: bytes, count: int, last_offset_delta: int
 ) -> Heads | None:
     """The ends, keys and offset deltas of the records, and the numbers of those without a value.
@@ -199,7 +139,7 @@ def record_heads(  # noqa: C901 - one loop without calls
 
 
 def some_records(body: bytes, numbers: list[int]) -> list[RecordSpan] | None:
-    """The records with these ascending numbers, without their keys; None as in `record_heads`.
+    """The records with these ascending numbers, without their keys; None as in `keys_and_ends`.
 
     Shape: the caller knows that offset deltas equal the numbers. Other records are skipped.
     """

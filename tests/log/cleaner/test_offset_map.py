@@ -17,7 +17,7 @@ from server.log.cleaner.offset_map import OffsetMap
 from server.log.cleaner.record_filter import USUAL_ATTRIBUTES
 from server.log.cleaner.record_spans import (
     RecordSpan,
-    record_heads,
+    keys_and_ends,
     record_spans,
     some_records,
     with_timestamp_delta,
@@ -232,8 +232,8 @@ def test_spans_are_the_records(records: list, other: int) -> None:  # type: igno
 
 
 def heads_of(body: bytes, count: int, last_offset_delta: int) -> list[RecordSpan] | None:
-    """The results of `record_heads` and `some_records`, combined as `record_spans` returns them."""
-    heads = record_heads(body, count, last_offset_delta)
+    """The results of `keys_and_ends` and `some_records`, combined as `record_spans` returns them."""
+    heads = keys_and_ends(body, count, last_offset_delta)
     every = some_records(body, list(range(count)))
     if heads is None:
         return None
@@ -276,10 +276,10 @@ def test_damaged_body_is_refused_or_walked_to_its_end(damage: list[tuple[int, in
     try:
         spans = record_spans(bytes(body), 4, 3)
     except CorruptRecord:
-        assert record_heads(bytes(body), 4, 3) is None
+        assert keys_and_ends(bytes(body), 4, 3) is None
         some_records(bytes(body), [1, 3])  # the call returns for all bytes
         return
-    assert record_heads(bytes(body), 4, 3) is None or heads_of(bytes(body), 4, 3) == spans
+    assert keys_and_ends(bytes(body), 4, 3) is None or heads_of(bytes(body), 4, 3) == spans
     assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]]
     assert spans[-1][1] == len(body)
     assert [span[3] for span in spans] == sorted({span[3] for span in spans})
