@@ -13,11 +13,9 @@ Source: UnifiedLog, LocalLog.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
 
@@ -35,7 +33,7 @@ from kwire.records.layout import (
 )
 
 from .. import native
-from . import retention
+from . import retention, truncation
 from .append import Written, check_as_follower, check_as_leader, stamp
 from .file_layer import OUT_OF_DESCRIPTORS, FileLayer, OpenFile
 from .flush_state import FlushState, FlushTask
@@ -45,7 +43,7 @@ from .meta_properties import write_topic_id
 from .producer_checks import check_all, check_next
 from .producer_snapshots import ProducerSnapshots
 from .producer_state import ProducerStateEntry
-from .producer_updates import load_producers, note_batch
+from .producer_updates import note_batch
 from .reader import LogReader, LogSlice
 from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment
 from .time_search import Effort, Found, TimeSearch
@@ -688,105 +686,19 @@ class Log:
         """The state of each producer, for DescribeProducers."""
         return list(self.producers.producers.values())
 
-    # -- truncation --------------------------------------------------------------------------------
+    # -- truncation: see truncation.py -------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Remove all batches at and after offset.
-
-        Errors: OSError, CorruptIndex; with a lack of descriptors, nothing is removed. Source: UnifiedLog.truncateTo.
-        """
-        if offset < 0:
-            raise ValueError(f"cannot truncate {self.tp} to {offset}")
-        if offset >= self.log_end_offset:
-            self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
-            return
-        if self.segments[0].base_offset > offset:
-            self.truncate_fully_and_start_at(offset, now_ms)
-            return
-        self._segments.prepare_to_cut(offset)
-        with self._must_finish():
-            self._begin_truncation(offset, offset)
-            segment = self.active_segment = self._segments.cut(offset)
-            end_offset = max(min(segment.next_offset(), offset), segment.base_offset)
-            self.log_end_offset = end_offset
-            self.flush_state.recovery_point = min(self.recovery_point, end_offset)
-            self.log_start_offset = min(self.log_start_offset, end_offset)
-            self.leader_epoch_cache.truncate_from_end(end_offset)
-            self._reload_producers(now_ms)
-        if self.high_watermark > end_offset:
-            self.high_watermark = end_offset
+        """Remove all batches at and after offset. Errors: as `truncation.truncate_to`."""
+        truncation.truncate_to(self, self._segments, offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Remove everything and continue at offset. Errors: OSError."""
-        with self._must_finish():
-            self._begin_truncation(0, offset)
-            self.active_segment = self._segments.start_at(offset, now_ms)
-        self.log_end_offset = self.log_start_offset = offset
-        self.flush_state.recovery_point = offset
-        self.leader_epoch_cache.clear()
-        self.producers.clear(offset)
-        self.high_watermark = offset
-        self.update_config(self.config)
+        truncation.start_at(self, self._segments, offset, now_ms)
 
     def close_gap(self, now_ms: int) -> None:
-        """Truncate an unflushed log, opened after a crash, at the first gap in its offsets. Errors: OSError.
-
-        Shape: only for logs that are not compacted. A power cut may take the end of a segment just
-        after a batch, and leave the next one.
-        """
-        gap = self._segments.first_gap(self.recovery_point, self.log_start_offset)
-        if gap is None:
-            return
-        end_offset, next_offset = gap
-        logger.warning(
-            "%s: offsets %d to %d are missing; the log ends there",
-            self.dir,
-            end_offset,
-            next_offset - 1,
-        )
-        if end_offset < self.log_start_offset:
-            self.truncate_fully_and_start_at(self.log_start_offset, now_ms)
-        else:
-            self.truncate_to(end_offset, now_ms)
-
-    @contextmanager
-    def _must_finish(self) -> Iterator[None]:
-        """Report a lack of descriptors as a disk failure: a log that is cut in part cannot be used until it is recovered."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in OUT_OF_DESCRIPTORS:
-                raise
-            raise OSError(
-                errno.EIO, f"the log is cut in part: {error.strerror}", self.dir
-            ) from error
-
-    def _begin_truncation(self, offset: int, start_offset: int) -> None:
-        lowered = offset < self.recovery_point or start_offset < self.log_start_offset
-        self.flush_state.cut(offset)
-        self.log_start_offset = min(self.log_start_offset, start_offset)
-        if self.on_truncation is not None:
-            self.on_truncation(offset, lowered=lowered)
-            if self.offline:
-                raise OSError(
-                    errno.EIO, "the checkpoints cannot be written, so nothing is cut", self.dir
-                )
-        # Before the segments: no snapshot may outlive what it describes.
-        self.snapshots.remove_above(offset)
-
-    def _reload_producers(self, now_ms: int) -> None:
-        self.snapshots.remove_above(self.log_end_offset)
-        self.producers.clear(self.log_start_offset)
-        load_producers(
-            self.layer,
-            self.dir,
-            self.segments,
-            self.snapshots.offsets,
-            self.producers,
-            self.log_start_offset,
-            self.log_end_offset,
-            now_ms,
-        )
+        """Truncate an unflushed log, opened after a crash, at the first gap in its offsets. Errors: OSError."""
+        truncation.close_gap(self, self._segments, now_ms)
 
     # -- deletion ----------------------------------------------------------------------------------
 
@@ -843,8 +755,7 @@ class Log:
         self.increment_log_start_offset(self.segments[0].base_offset)
         self.snapshots.retire([segment.base_offset for segment in deleted], self.deletes, due_ms)
 
-    # Return the files to flush to the device; run the task off the loop, then call `complete_flush`.//Shape: everything
-    # above the recovery point: segments, their indexes, epochs, snapshots.
+    # -- flushing and closing ----------------------------------------------------------------------
 
     def prepare_flush(self) -> FlushTask:
         """Return the files to flush to the device; run the task off the loop, then call `complete_flush`.

@@ -26,7 +26,7 @@ from kwire.records.compression import compress
 from kwire.records.layout import CODEC_MASK, DELETE_HORIZON_MASK, HEADER
 from kwire.records.record import Record, read_records, write_record
 from kwire.records.validation import _scan
-from server.log.cleaner.offset_map import OffsetMap
+from server.log.cleaner.offset_map import offset_map
 from server.log.cleaner.record_filter import (
     USUAL_ATTRIBUTES,
     BatchFilter,
@@ -136,7 +136,7 @@ def compare_for_compaction(body: bytes, count: int, *, is_sound: bool) -> None:
     found = []
     for name in ("pure", "native"):
         with form(name):
-            noted, known = OffsetMap(1 << 16), OffsetMap(1 << 16)
+            noted, known = offset_map(1 << 16), offset_map(1 << 16)
             for key, offset in lasts:
                 known.put(key, offset)
             known.latest_offset = latest
@@ -185,7 +185,7 @@ def compact_with_damaged_header(batch: bytes, seed: random.Random) -> None:
     rewrite_crc(damaged)
     view = memoryview((ctypes.c_ubyte * len(batch)).from_buffer_copy(damaged)).cast("B")
     with form("native"):
-        keys = OffsetMap(1 << 16)
+        keys = offset_map(1 << 16)
         assert keys.note_batches(view, 0, 0x7FFF, 0) in (0, len(batch))
         assert keys.filter_batches(view, 0, 0x7FFF, NOW_MS)[0] in (0, len(batch))
 

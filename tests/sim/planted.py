@@ -13,7 +13,7 @@ from server.controller import leadership
 from server.coordinator.marker_channels import MarkerChannels
 from server.coordinator.result import Result
 from server.coordinator.transaction.shard import TransactionShard
-from server.log.cleaner.offset_map import Left, OffsetMap
+from server.log.cleaner.offset_map import Left, NativeOffsetMap, OffsetMap, PythonOffsetMap
 from server.net.broker_channel import BrokerChannel, ChannelError
 from server.net.frame_memory import FrameBlock, FrameMemory
 from server.replication import fetcher, partition
@@ -165,27 +165,28 @@ def go_on_after_a_timeout() -> Patches:
 
 def compact_away_the_last() -> Patches:
     """Compaction removes the last record of a key along with the earlier ones."""
-    get = OffsetMap.get
-    filter_batches = OffsetMap.filter_batches
+    filter_batches = NativeOffsetMap.filter_batches
 
-    def after(self: OffsetMap, key: bytes) -> int:
-        return get(self, key) + 1
+    def after(kind: type[OffsetMap]) -> Callable[[OffsetMap, bytes], int]:
+        get = kind.get
+        return lambda self, key: get(self, key) + 1
 
     def all_after(self: OffsetMap, keys: Any) -> list[int]:
-        return [after(self, key) for key in keys]
+        return list(map(self.get, keys))
 
     def none(self: OffsetMap, start: int, _: int) -> bytearray:
         return bytearray(self.latest_offset + 1 - start)
 
-    def nothing_left(self: OffsetMap, *batches: Any) -> tuple[int, list[Left]]:
+    def nothing_left(self: NativeOffsetMap, *batches: Any) -> tuple[int, list[Left]]:
         end, rows = filter_batches(self, *batches)
         return end, [(None, size, last_offset, had, 0) for _, size, last_offset, had, _ in rows]
 
     return [
-        (OffsetMap, "filter_batches", nothing_left),
-        (OffsetMap, "get", after),
-        (OffsetMap, "last_offsets", all_after),
-        (OffsetMap, "marks", none),
+        (NativeOffsetMap, "filter_batches", nothing_left),
+        (NativeOffsetMap, "get", after(NativeOffsetMap)),
+        (PythonOffsetMap, "get", after(PythonOffsetMap)),
+        (PythonOffsetMap, "last_offsets", all_after),
+        (PythonOffsetMap, "marks", none),
     ]
 
 

@@ -58,69 +58,35 @@ def digest_of(key: bytes) -> bytes:
 
 
 class OffsetMap:
-    """The last offset of each key; accepts keys until `is_full`."""
+    """The last offset of each key; accepts keys until `is_full`.
 
-    __slots__ = (
-        "_bucket_count",
-        "_buckets",
-        "_count",
-        "_exact",
-        "_exact_bytes_left",
-        "_table",
-        "latest_offset",
-        "max_keys",
-    )
+    Shape: what both forms have in common; `offset_map` makes one of them.
+    """
 
-    def __init__(
-        self, max_bytes: int, load_factor: float = 0.9, offsets: int | None = None
-    ) -> None:
-        """Unit: max_bytes is log.cleaner.dedupe.buffer.size, used up to load_factor.
+    __slots__ = ("latest_offset", "max_keys")
 
-        Shape: `offsets` is the number of offsets that will be read, if it is known.
-        """
-        room = max_bytes * load_factor
-        self.max_keys = max(1, int(room / BUCKETED_KEY_BYTES))
-        if offsets is not None:
-            self.max_keys = max(1, min(self.max_keys, offsets))
-        self._table: Any = None
-        if native.KeyTable is not None:
-            seed = [unpredictable.randrange(1, 1 << 60) for _ in range(2)]
-            self._table = native.KeyTable(self.max_keys, seed, crc32c, body_of, with_records)
-        self._bucket_count = max(1, self.max_keys // KEYS_PER_BUCKET)
-        self._exact: dict[bytes, int] | None = {}
-        self._exact_bytes_left = int(room * EXACT_SHARE)
-        self._buckets: list[bytearray | None] = []
-        self._count = 0
+    is_exact = False
+    """Whether keys themselves are compared, not their digests."""
+
+    def __init__(self, max_keys: int) -> None:
+        self.max_keys = max_keys
         self.latest_offset = NO_OFFSET
         """The last offset up to which records were read (inclusive)."""
 
     def __len__(self) -> int:
-        table = self._table
-        return self._count if table is None else table.count
+        raise NotImplementedError
 
     @property
     def is_full(self) -> bool:
         """True once there are as many keys as memory allows."""
         return len(self) >= self.max_keys
 
-    @property
-    def is_exact(self) -> bool:
-        """True as long as keys themselves are compared, not their digests."""
-        return self._exact is not None and self._table is None
-
     def note_batches(self, window: memoryview, at: int, usual: int, start_offset: int) -> int:
         """Put the keys of batch after batch from start_offset on, natively; return the position after the last one.
 
         Shape: `usual` are the attributes that batches may have. Returns `at` if not even one batch is suitable.
         """
-        table = self._table
-        if table is None:
-            return at
-        end: int
-        end, rows = table.take(window, at, usual, True, start_offset, 0, 0)
-        if rows:
-            self.update_latest_offset(rows[-1][2])
-        return end
+        return at
 
     def filter_batches(
         self, window: memoryview, at: int, usual: int, now_ms: int
@@ -129,17 +95,121 @@ class OffsetMap:
 
         Shape: `usual` as in `note_batches`.
         """
-        table = self._table
-        if table is None:
-            return at, []
-        return table.take(window, at, usual, False, 0, self.latest_offset, now_ms)  # type: ignore[no-any-return]
+        return at, []
 
     def put(self, key: bytes, offset: int) -> None:
         """Set the key's last offset; offsets must increase, and the caller checks `is_full`."""
-        exact = self._exact
-        if self._table is not None:
+        raise NotImplementedError
+
+    def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
+        """Like `put` for each key in order; does nothing and returns False if `put` must be used.
+
+        Shape: as many offsets as keys, at least one. `put` must be used near the limits of memory.
+        """
+        raise NotImplementedError
+
+    def get(self, key: bytes) -> int:
+        """The key's last offset; -1 if the key was not seen."""
+        raise NotImplementedError
+
+    def last_offsets(self, keys: Sequence[bytes]) -> list[int]:
+        """The result of `get` for each key."""
+        return list(map(self.get, keys))
+
+    def marks(self, start: int, max_bytes: int) -> bytearray | None:
+        """One byte for each offset from start to `latest_offset`: 1 if it is the last of its key.
+
+        Shape: None if that would exceed max_bytes, or in the native form, where it is of no use. No
+        offset in the map may be below start.
+        """
+        return None
+
+    def update_latest_offset(self, offset: int) -> None:
+        """Record that everything up to offset was read."""
+        if offset > self.latest_offset:
+            self.latest_offset = offset
+
+
+def offset_map(max_bytes: int, load_factor: float = 0.9, offsets: int | None = None) -> OffsetMap:
+    """An empty map, natively if possible.
+
+    Unit: max_bytes is log.cleaner.dedupe.buffer.size, used up to load_factor.
+    Shape: `offsets` is the number of offsets that will be read, if it is known.
+    """
+    room = max_bytes * load_factor
+    max_keys = max(1, int(room / BUCKETED_KEY_BYTES))
+    if offsets is not None:
+        max_keys = max(1, min(max_keys, offsets))
+    if native.KeyTable is not None:
+        return NativeOffsetMap(max_keys)
+    return PythonOffsetMap(max_keys, int(room * EXACT_SHARE))
+
+
+class NativeOffsetMap(OffsetMap):
+    """In the native module's table."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, max_keys: int) -> None:
+        super().__init__(max_keys)
+        assert native.KeyTable is not None
+        seed = [unpredictable.randrange(1, 1 << 60) for _ in range(2)]
+        self._table: Any = native.KeyTable(max_keys, seed, crc32c, body_of, with_records)
+
+    def __len__(self) -> int:
+        return self._table.count  # type: ignore[no-any-return]
+
+    def note_batches(self, window: memoryview, at: int, usual: int, start_offset: int) -> int:
+        end: int
+        end, rows = self._table.take(window, at, usual, True, start_offset, 0, 0)
+        if rows:
+            self.update_latest_offset(rows[-1][2])
+        return end
+
+    def filter_batches(
+        self, window: memoryview, at: int, usual: int, now_ms: int
+    ) -> tuple[int, list[Left]]:
+        return self._table.take(window, at, usual, False, 0, self.latest_offset, now_ms)  # type: ignore[no-any-return]
+
+    def put(self, key: bytes, offset: int) -> None:
+        self._table.get(key, offset)
+        self.latest_offset = offset
+
+    def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
+        if len(self) + len(keys) > self.max_keys:
+            return False
+        for key, offset in zip(keys, offsets, strict=True):
             self._table.get(key, offset)
-        elif exact is not None:
+        self.latest_offset = offsets[-1]
+        return True
+
+    def get(self, key: bytes) -> int:
+        return self._table.get(key)  # type: ignore[no-any-return]
+
+
+class PythonOffsetMap(OffsetMap):
+    """In a dict of the keys, and in buckets of digests once that becomes too large."""
+
+    __slots__ = ("_bucket_count", "_buckets", "_count", "_exact", "_exact_bytes_left")
+
+    def __init__(self, max_keys: int, exact_bytes: int) -> None:
+        super().__init__(max_keys)
+        self._bucket_count = max(1, max_keys // KEYS_PER_BUCKET)
+        self._exact: dict[bytes, int] | None = {}
+        self._exact_bytes_left = exact_bytes
+        self._buckets: list[bytearray | None] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_exact(self) -> bool:  # type: ignore[override]
+        return self._exact is not None
+
+    def put(self, key: bytes, offset: int) -> None:
+        exact = self._exact
+        if exact is not None:
             exact[key] = offset
             if len(exact) != self._count:
                 self._count += 1
@@ -151,18 +221,11 @@ class OffsetMap:
         self.latest_offset = offset
 
     def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
-        """Like `put` for each key in order; does nothing and returns False if `put` must be used.
-
-        Shape: as many offsets as keys, at least one. `put` must be used near the limits of memory.
-        """
         exact = self._exact
         count = len(keys)
-        if len(self) + count > self.max_keys:
+        if self._count + count > self.max_keys:
             return False
-        if self._table is not None:
-            for key, offset in zip(keys, offsets, strict=True):
-                self._table.get(key, offset)
-        elif exact is None:
+        if exact is None:
             self._put_digests(keys, offsets)
         else:
             key_bytes = DICT_KEY_BYTES + max(map(len, keys))
@@ -176,20 +239,13 @@ class OffsetMap:
         return True
 
     def last_offsets(self, keys: Sequence[bytes]) -> list[int]:
-        """The result of `get` for each key."""
-        if self.is_exact:
-            assert self._exact is not None
+        if self._exact is not None:
             return list(map(self._exact.get, keys, repeat(NO_OFFSET)))
         return list(map(self.get, keys))
 
     def marks(self, start: int, max_bytes: int) -> bytearray | None:
-        """One byte for each offset from start to `latest_offset`: 1 if it is the last of its key.
-
-        Shape: None if that would exceed max_bytes, or in the native form, where it is of no use. No
-        offset in the map may be below start.
-        """
         size = self.latest_offset + 1 - start
-        if not 0 < size <= max_bytes or self._table is not None:
+        if not 0 < size <= max_bytes:
             return None
         marks = bytearray(size)
         if self._exact is not None:
@@ -202,9 +258,6 @@ class OffsetMap:
         return marks
 
     def get(self, key: bytes) -> int:
-        """The key's last offset; -1 if the key was not seen."""
-        if self._table is not None:
-            return self._table.get(key)  # type: ignore[no-any-return]
         if self._exact is not None:
             return self._exact.get(key, NO_OFFSET)
         digest = digest_of(key)
@@ -215,11 +268,6 @@ class OffsetMap:
         if at < 0:
             return NO_OFFSET
         return int.from_bytes(bucket[at + DIGEST_SIZE : at + ENTRY_SIZE], "big")
-
-    def update_latest_offset(self, offset: int) -> None:
-        """Record that everything up to offset was read."""
-        if offset > self.latest_offset:
-            self.latest_offset = offset
 
     def _put_digest(self, digest: bytes, offset: int) -> None:
         number = hash(digest) % self._bucket_count

@@ -25,7 +25,7 @@ from ..index.transaction_index import SUFFIX as TRANSACTION_SUFFIX
 from ..recovery.loader import CLEANED_SUFFIX
 from ..recovery.segment_recovery import checked_batches
 from ..segment import INDEX_SUFFIXES, LOG_SUFFIX, LogSegment, stem_of
-from .offset_map import OffsetMap
+from .offset_map import offset_map
 from .plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, SegmentFile, Uncleanable
 from .record_filter import USUAL_ATTRIBUTES, BatchFilter, CleanedTransactions, note_keys
 
@@ -75,7 +75,7 @@ class CleanSession:
         self._layer = layer
         self._throttle = throttle
         settings = plan.settings
-        self._keys = OffsetMap(
+        self._keys = offset_map(
             settings.dedupe_buffer_size,
             settings.dedupe_buffer_load_factor,
             plan.round_end_offset - plan.first_dirty_offset,

@@ -13,7 +13,7 @@ from kwire.errors import CorruptRecord
 from kwire.records.batch import BatchBuilder, RecordBatch
 from kwire.records.record import read_records
 from server import native
-from server.log.cleaner.offset_map import OffsetMap
+from server.log.cleaner.offset_map import offset_map
 from server.log.cleaner.record_filter import USUAL_ATTRIBUTES
 from server.log.cleaner.record_spans import (
     RecordSpan,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("both_forms")
 def test_map_gives_last_offset_of_each_key(max_bytes: int) -> None:
     """Also after it was converted from a dict."""
     chooser = random.Random(1)
-    keys = OffsetMap(max_bytes)
+    keys = offset_map(max_bytes)
     model: dict[bytes, int] = {}
     for offset in range(2000):
         key = b"%d" % chooser.randrange(400)
@@ -49,7 +49,7 @@ def test_map_gives_last_offset_of_each_key(max_bytes: int) -> None:
 def test_many_keys_at_once_are_as_one_after_the_other(max_bytes: int) -> None:
     """In both forms; and the marks are exactly the last offsets of the keys."""
     chooser = random.Random(2)
-    one, many = OffsetMap(max_bytes), OffsetMap(max_bytes)
+    one, many = offset_map(max_bytes), offset_map(max_bytes)
     offset = 1000
     while offset < 4000:
         count = chooser.randrange(1, 30)
@@ -81,14 +81,14 @@ def test_many_keys_at_once_are_as_one_after_the_other(max_bytes: int) -> None:
 
 
 def test_keys_that_may_not_all_fit_are_not_put_at_once() -> None:
-    keys = OffsetMap(32_000, 0.9)
+    keys = offset_map(32_000, 0.9)
     assert not keys.put_all([b"%d" % n for n in range(901)], range(901))
     assert len(keys) == 0
     assert keys.put_all([b"key"] * 100, range(100)) and len(keys) == 1
 
 
 def test_map_is_full_at_as_many_keys_as_fit() -> None:
-    keys = OffsetMap(32_000, 0.9)
+    keys = offset_map(32_000, 0.9)
     for offset in range(10_000):
         if keys.is_full:
             break
@@ -100,7 +100,7 @@ def test_map_is_full_at_as_many_keys_as_fit() -> None:
 
 
 def test_map_has_room_for_as_many_keys_as_there_are_offsets() -> None:
-    keys = OffsetMap(32_000, 0.9, offsets=10)
+    keys = offset_map(32_000, 0.9, offsets=10)
     for offset in range(10):
         assert not keys.is_full
         keys.put(b"key %d" % offset, offset)
@@ -109,7 +109,7 @@ def test_map_has_room_for_as_many_keys_as_there_are_offsets() -> None:
 
 def test_small_map_takes_little_memory() -> None:
     tracemalloc.start()
-    keys = OffsetMap(128 << 20, 0.9, offsets=1000)
+    keys = offset_map(128 << 20, 0.9, offsets=1000)
     keys.put(b"key", 1)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -122,7 +122,7 @@ def test_keys_that_look_alike_are_different() -> None:
     alike |= {b"k" + bytes(size) for size in range(40)}
     alike |= {(1 << bit).to_bytes(16, "big") for bit in range(128)}
     alike |= {b"%d" % number for number in range(2000)}
-    keys = OffsetMap(1 << 20)
+    keys = offset_map(1 << 20)
     for offset, key in enumerate(sorted(alike)):
         keys.put(key, offset)
     assert len(keys) == len(alike)
@@ -132,7 +132,7 @@ def test_keys_that_look_alike_are_different() -> None:
 
 def test_native_table_refuses_more_keys_than_it_has_entries() -> None:
     with form("native"):
-        keys = OffsetMap(32_000, 0.9, offsets=3)
+        keys = offset_map(32_000, 0.9, offsets=3)
         with pytest.raises(OverflowError):
             for offset in range(10):
                 keys.put(b"key %d" % offset, offset)
@@ -163,7 +163,7 @@ def test_native_table_notes_and_filters_whole_batches() -> None:
             (plain[:60], 0),
             (b"", 0),
         ):
-            keys = OffsetMap(32_000)
+            keys = offset_map(32_000)
             view = memoryview(window)
             assert keys.note_batches(view, 0, USUAL_ATTRIBUTES, 0) == taken * len(plain)
             assert keys.latest_offset == (8 if taken else -1)
@@ -182,7 +182,7 @@ def test_map_stays_within_its_memory(key_size: int) -> None:
     """From the first key to the last, and during the conversion."""
     max_bytes = 1 << 19
     tracemalloc.start()
-    keys = OffsetMap(max_bytes, 1.0)
+    keys = offset_map(max_bytes, 1.0)
     offset = 0
     while not keys.is_full:
         keys.put(b"%0*d" % (key_size, offset), offset)
