@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from kwire import native as wire
 from server import native
 from server.native.source import source_in
+from tests.support.cpu_use import cpu_use_s
 from tests.support.forms import form
 
 if TYPE_CHECKING:
@@ -61,8 +62,11 @@ LONGEST = (
 #: for another one at the end.
 LAST = ("records", "wire")
 
-#: The summary of a run with workers lists at most this many files, and only those that take this long.
-MAX_FILES, LONG_FILE_S = 40, 10.0
+#: The summary of a run with workers lists at most this many files, and only those that use this much CPU time.
+MAX_FILES, LONG_FILE_S = 40, 5.0
+
+#: A file to which a line for each test is added: seconds of CPU and of the clock, stage, name; for `sort -rn`.
+TESTS_CPU = os.environ.get("KWIRE_TESTS_CPU", "")
 
 # `make test` uses the same examples each time, `make test-long` looks for new ones.
 settings.register_profile(
@@ -83,6 +87,9 @@ os.environ.setdefault("KWIRE_LOOP", "asyncio")
 STAGE_SECONDS: dict[str, float] = {}
 STAGE_TESTS: dict[str, int] = {}
 FILE_SECONDS: dict[str, float] = {}
+#: The CPU time of each stage and file, with that of the processes which its tests have started.
+STAGE_CPU: dict[str, float] = {}
+FILE_CPU: dict[str, float] = {}
 #: For each worker, when it ended.
 WORKERS: list[float] = []
 
@@ -153,15 +160,20 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Add up the time of each stage, including fixtures."""
-    started = time.perf_counter()
+    started, used = time.perf_counter(), cpu_use_s()
     try:
         return (yield)
     finally:
-        took, stage = time.perf_counter() - started, stage_of(item)
+        took, used, stage = time.perf_counter() - started, cpu_use_s() - used, stage_of(item)
         STAGE_SECONDS[stage] = STAGE_SECONDS.get(stage, 0.0) + took
         STAGE_TESTS[stage] = STAGE_TESTS.get(stage, 0) + 1
         path = item.nodeid.partition("::")[0]
         FILE_SECONDS[path] = FILE_SECONDS.get(path, 0.0) + took
+        STAGE_CPU[stage] = STAGE_CPU.get(stage, 0.0) + used
+        FILE_CPU[path] = FILE_CPU.get(path, 0.0) + used
+        if TESTS_CPU:
+            with Path(TESTS_CPU).open("a") as table:
+                table.write(f"{used:.2f}\t{took:.2f}\t{stage}\t{item.nodeid}\n")
 
 
 @pytest.hookimpl(trylast=True)
@@ -169,19 +181,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Pass a worker's times to the main process."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["stages"] = (STAGE_SECONDS, STAGE_TESTS)
-        output["files"] = FILE_SECONDS
+        output["stages"] = (STAGE_SECONDS, STAGE_TESTS, STAGE_CPU)
+        output["files"] = (FILE_SECONDS, FILE_CPU)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Add up the times of the workers."""
     output = getattr(node, "workeroutput", {})
-    seconds, tests = output.get("stages", ({}, {}))
+    seconds, tests, cpu = output.get("stages", ({}, {}, {}))
     for stage in seconds:
         STAGE_SECONDS[stage] = STAGE_SECONDS.get(stage, 0.0) + seconds[stage]
         STAGE_TESTS[stage] = STAGE_TESTS.get(stage, 0) + tests[stage]
-    FILE_SECONDS.update(output.get("files", {}))
+        STAGE_CPU[stage] = STAGE_CPU.get(stage, 0.0) + cpu[stage]
+    files, files_cpu = output.get("files", ({}, {}))
+    FILE_SECONDS.update(files)
+    FILE_CPU.update(files_cpu)
     WORKERS.append(time.perf_counter())
 
 
@@ -189,13 +204,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print a line for each stage that ran; with workers, the sum of their times, and their utilization."""
     for stage in ORDER:
         if stage in STAGE_SECONDS:
-            count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]
-            terminalreporter.write_line(f"stage {stage}: {count} tests in {seconds:.1f} s")
+            count, seconds, cpu = STAGE_TESTS[stage], STAGE_SECONDS[stage], STAGE_CPU[stage]
+            terminalreporter.write_line(
+                f"stage {stage}: {count} tests in {seconds:.1f} s, {cpu:.1f} s of CPU"
+            )
     if WORKERS:
-        longest = sorted(FILE_SECONDS.items(), key=lambda each: -each[1])[:MAX_FILES]
-        for path, seconds in longest:
-            if seconds >= LONG_FILE_S:
-                terminalreporter.write_line(f"file {path}: {seconds:.1f} s")
+        longest = sorted(FILE_CPU.items(), key=lambda each: -each[1])[:MAX_FILES]
+        for path, cpu in longest:
+            if cpu >= LONG_FILE_S:
+                terminalreporter.write_line(
+                    f"file {path}: {FILE_SECONDS[path]:.1f} s, {cpu:.1f} s of CPU"
+                )
         early = ", ".join(f"{max(WORKERS) - ended:.1f}" for ended in sorted(WORKERS))
         busy, idle = (now - then for now, then in zip(seconds_of_cores(), BEFORE, strict=True))
         terminalreporter.write_line(f"workers: seconds before the last ended: {early}")
