@@ -11,9 +11,6 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-# Images for containers often set this; then each of the hundreds of Python processes of the tests compiles kwire anew.
-unexport PYTHONDONTWRITEBYTECODE
-
 .PHONY: help serve fmt lint check collected test test-long test-pythons e2e golden jars archives kerberos permissions bench bench-long attack docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'

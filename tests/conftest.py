@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -80,6 +81,10 @@ settings.register_profile(
     "long", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+# Images for containers often set this; then each of the hundreds of Python processes of the tests compiles kwire anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 #: Brokers of tests run on asyncio's loop, even if uvloop is installed; tests of uvloop select it.
 os.environ.setdefault("KWIRE_LOOP", "asyncio")

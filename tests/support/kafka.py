@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import NoReturn
 
@@ -289,17 +292,37 @@ class Kafka43Broker(KafkaProcess):
     def start(self, timeout_s: float = 60.0) -> None:
         """Format the storage the first time, then start."""
         if not (self.log_dir / "meta.properties").exists():
-            path = write_properties(self.directory / "server.properties", self.properties())
-            subprocess.run(
-                [
-                    *java_command(self.version),
-                    *("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg"),
-                    *("-c", str(path)),
-                ],
-                check=True,
-                capture_output=True,
-            )
+            shutil.copytree(formatted_storage(self.version), self.log_dir, dirs_exist_ok=True)
+            node = self.properties()["node.id"]
+            directory_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+            with (self.log_dir / "meta.properties").open("a") as file:
+                file.write(f"node.id={node}\ndirectory.id={directory_id}\n")
         super().start(timeout_s)
+
+
+def formatted_storage(version: str) -> Path:
+    """What Apache Kafka's tool writes into a new log directory, without the ids of the node and of the directory.
+
+    The tool runs once for each release, since its JVM takes a second of CPU time.
+    """
+    jars = jars_or_skip(f"kafka-{version}")
+    made = jars.with_name(f"{jars.name}-storage")
+    with jars.with_name(f"{made.name}.lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not made.exists():
+            with tempfile.TemporaryDirectory(dir=jars.parent) as place:
+                _format(Kafka43Broker(Path(place)), version)
+                (Path(place) / "data").rename(made)
+    return made
+
+
+def _format(node: Kafka43Broker, version: str) -> None:
+    path = write_properties(node.directory / "server.properties", node.properties())
+    tool = ("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(path))
+    subprocess.run([*java_command(version), *tool], check=True, capture_output=True)
+    meta = node.log_dir / "meta.properties"
+    lines = meta.read_text().splitlines(keepends=True)
+    meta.write_text("".join(x for x in lines if not x.startswith(("node.id=", "directory.id="))))
 
 
 def kafka_broker(version: str, directory: Path, **options: object) -> KafkaProcess:
