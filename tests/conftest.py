@@ -46,17 +46,35 @@ LONGEST = (
     "compat/interchange/test_move.py",
     "e2e/differential/test_differential.py",
     "e2e/test_kafka_streams.py",
-    "pipeline/test_aggregate.py",
-    "pipeline/tables/test_s3.py",
     "packaging/test_readme.py",
     "pipeline/test_standalone.py",
-    "pipeline/segments/test_spark.py",
     "e2e/test_spark.py",
-    "pipeline/test_audit.py",
-    "pipeline/test_faults.py",
-    "pipeline/segments/test_stream_kills.py",
-    "pipeline/test_replay_kills.py",
-    "pipeline/test_archive.py",
+)
+
+#: Files whose tests use the same Spark session, in two shares that take about as long. The files of a share go to one worker,
+#: since starting a session and its first queries take some ten seconds of CPU time.
+SPARK_SHARES = (
+    (
+        "pipeline/test_aggregate.py",
+        "pipeline/test_archive.py",
+        "pipeline/test_audit.py",
+        "pipeline/test_archive_kills.py",
+        "pipeline/test_replay.py",
+        "pipeline/test_status.py",
+        "pipeline/test_worker_daemon.py",
+    ),
+    (
+        "pipeline/test_faults.py",
+        "pipeline/tables/test_s3.py",
+        "pipeline/segments/test_spark.py",
+        "pipeline/segments/test_stream_kills.py",
+        "pipeline/test_replay_kills.py",
+        "pipeline/test_aggregate_options.py",
+        "pipeline/tables/test_engines.py",
+        "pipeline/tables/test_values_by_spark.py",
+        "pipeline/test_demo.py",
+        "pipeline/test_replay_to_kafka.py",
+    ),
 )
 
 #: Folders of many files whose unit tests are very short and need nothing: they come last, so that no worker waits long
@@ -145,6 +163,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("slow"):
             slow.add(item.path)
     longest = {ROOT / name: place for place, name in enumerate(LONGEST)}
+    # They end long before the last test only if they begin with the tests in Java.
+    for path in (ROOT / name for share in SPARK_SHARES for name in share):
+        stages[path] = ORDER.index("java")
+        longest[path] = -1
 
     folders = {ROOT / name for name in LAST}
     last = {path for path, stage in stages.items() if stage == 0 and path.parent in folders}
@@ -179,6 +201,27 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if TESTS_CPU:
             with Path(TESTS_CPU).open("a") as table:
                 table.write(f"{used:.2f}\t{took:.2f}\t{stage}\t{item.nodeid}\n")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Hand out files, and the files of SPARK_SHARES together."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    shares = {
+        f"tests/{name}": f"Spark {number}"
+        for number, share in enumerate(SPARK_SHARES)
+        for name in share
+    }
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path: str = super()._split_scope(nodeid)
+            return shares.get(path, path)
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)

@@ -34,13 +34,18 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the socket of each `collect` to the garbage collector, which may find it in any later test.
-
-    Tests with Spark run last (tests/conftest.py), so leaks of other tests are not overlooked.
-    """
+    """PySpark leaves the socket of each `collect` to the garbage collector (see `sockets_of_spark`)."""
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(autouse=True)
+def sockets_of_spark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The sockets that a test with Spark has left are found in it, where the warning is ignored, and in no later test."""
+    yield
+    if request.node.get_closest_marker("spark"):
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

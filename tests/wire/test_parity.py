@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -25,6 +26,7 @@ from tests.support.catalogue import all_messages, all_versions
 
 from .entropy import message_from
 
+LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 CLASSES = sorted(all_messages().values(), key=lambda cls: cls.__name__)
 
 
@@ -61,7 +63,7 @@ def test_every_version_comes_back_as_it_was(cls: type) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_many_messages_of_every_version_come_back(cls: type) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=200 if LONG else 10)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         versions = schema_of(cls).versions
