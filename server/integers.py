@@ -6,7 +6,7 @@ import re
 
 _INTEGER = re.compile(r"([+-]?)([0-9]+)", re.ASCII)
 _DOUBLE = re.compile(
-    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?|[+-]?(?:NaN|Infinity)"
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?|[+-]?(?:NaN|Infinity)"
 )
 #: No integer of Apache Kafka has more digits. Python's `int` refuses texts of more than 4,300.
 _MAX_DIGITS = 19

@@ -34,6 +34,14 @@ def test_list_of_many_blanks_takes_time_in_proportion_to_its_length() -> None:
     assert taken.seconds < 0.1
 
 
+@pytest.mark.parametrize("end", ["x", ".x", "ex"])
+def test_many_digits_that_are_no_number_take_time_in_proportion_to_their_count(end: str) -> None:
+    with cpu_time() as taken, taken.piece():
+        with suppress(ConfigError):
+            TOPIC["min.cleanable.dirty.ratio"].parse("9" * 100_000 + end)
+    assert taken.seconds < 0.1
+
+
 MANY = "9" * 5_000
 #: Values with more digits than Python converts, in the forms that settings have.
 LONG = [
