@@ -11,7 +11,6 @@ from kwire.records.compression import Codec
 from .cuts import Original, check_all
 from .expected import Violation
 
-
 #: Opening a log reads heads and checksums, which are the same for each codec; batches of one are shorter.
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 CODECS = list(Codec)[1:] if LONG else [Codec.ZSTD]
