@@ -318,10 +318,14 @@ class LogSegment:
 
     def next_offset(self) -> int:
         """The offset after the last record, by scanning on from the last index entry."""
-        offset = self.base_offset
-        for _, header in self.headers(self.offset_index.floor_position(self.size)):
-            offset = header.next_offset
-        return offset
+        return self.scanned_end()[0]
+
+    def scanned_end(self) -> tuple[int, int]:
+        """The same, and the position of the end of the last whole batch. Errors: CorruptRecord."""
+        offset, end = self.base_offset, self.offset_index.floor_position(self.size)
+        for position, header in self.headers(end):
+            offset, end = header.next_offset, position + header.size
+        return offset, end
 
     # -- changing ----------------------------------------------------------------------------------
 

@@ -110,12 +110,25 @@ def load_log(
         _recover(layer, directory, loaded, first_unsure, config, now_ms, start)
     else:
         try:
-            loaded.log_end_offset = segments[-1].next_offset()
+            loaded.log_end_offset = _closed_end(segments[-1], recovery_point)
         except CorruptRecord as e:
             # The index points into the middle of a batch, or the tail is not a batch.
             logger.warning("%s: %s; the last segment is read again", directory, e)
             _recover(layer, directory, loaded, len(segments) - 1, config, now_ms)
     return _settle(layer, directory, loaded, clean=clean, now_ms=now_ms)
+
+
+def _closed_end(segment: LogSegment, recovery_point: int) -> int:
+    """The end offset of a log that was closed, by its last segment. Errors: CorruptRecord if its file has lost its end.
+
+    What is written next must follow a whole batch, and the indexes must end before it: otherwise, nobody would find it.
+    """
+    offset, end = segment.scanned_end()
+    if end != segment.size:
+        raise CorruptRecord(f"at byte {end}: a batch is cut short")
+    if offset < recovery_point:
+        raise CorruptRecord(f"at byte {end}: records up to {recovery_point} are missing")
+    return offset
 
 
 def _settle(

@@ -63,6 +63,39 @@ def test_cut_at_every_byte_leaves_the_whole_batches_before_it(tmp_path: Path) ->
         assert values(reopened) == [*data[:end], b"next"]
 
 
+def test_file_that_lost_its_end_after_a_clean_stop_is_cut_before_more_is_written(
+    tmp_path: Path,
+) -> None:
+    log, data = fill(tmp_path, count=7)
+    last = log.active_segment
+    ends = [
+        last.base_offset,
+        *(each.header.next_offset for each in read_batches(log, last.base_offset)),
+    ]
+    log.close()
+    path = Path(last.log.path)
+    content = path.read_bytes()
+    size = len(content) // (len(ends) - 1)
+    original = tmp_path / "original"
+    shutil.copytree(directory(tmp_path), original)
+    for cut in {*range(0, len(content), 7), *range(0, len(content), size)}:
+        shutil.rmtree(directory(tmp_path))
+        shutil.copytree(original, directory(tmp_path))
+        path.write_bytes(content[:cut])
+        end = ends[cut // size]
+        reopened = open_log(tmp_path, SETTINGS, clean=True, recovery_point=len(data))
+        assert reopened.log_end_offset == end, cut
+        append(reopened, batch(b"next"), epoch=7)
+        reopened.close()
+        again = open_log(tmp_path, SETTINGS, clean=True, recovery_point=end + 1)
+        assert values(again) == [*data[:end], b"next"], cut
+        again.close()
+        positions = path.with_suffix(".index").read_bytes()
+        times = path.with_suffix(".timeindex").read_bytes()
+        assert int.from_bytes(positions[-4:], "big") < path.stat().st_size, cut
+        assert int.from_bytes(times[-4:], "big") <= end - last.base_offset, cut
+
+
 def test_every_damaged_byte_of_the_last_batch_cuts_it_off(tmp_path: Path) -> None:
     log, data = fill(tmp_path, config(), count=4)
     path = Path(log.active_segment.log.path)
