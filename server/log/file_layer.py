@@ -269,8 +269,8 @@ class FileLayer:
         return self.open_fd(path, flags)
 
     def open_fd(self, path: str, flags: int) -> int:
-        """Open a path, close-on-exec, mode 0644."""
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        """Open a path, close-on-exec, mode 0644; a pipe in place of a file is not waited for."""
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
 
     def fsync(self, fd: int) -> None:
         """Force a file to the device."""
@@ -303,6 +303,9 @@ class FileLayer:
                 parts.append(data)
                 position += len(data)
             return b"".join(parts)
+        except OSError as error:
+            error.filename = error.filename or path
+            raise
         finally:
             os.close(fd)
 

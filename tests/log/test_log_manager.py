@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -352,6 +354,21 @@ def test_link_that_leads_to_itself_is_skipped(
     assert layer.list_subdirectories(str(tmp_path)) == ["t-0"]
     assert layer.list_directory(str(tmp_path / "t-0")) == {}
     assert caplog.text.count("is a link that cannot be followed, and is skipped") == 2
+
+
+def test_pipe_in_place_of_a_file_does_not_hold_up_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    os.mkfifo(path)
+    program = "import sys; from server.log.file_layer import FileLayer; FileLayer().read_file(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, timeout=20
+    )
+    assert f"Illegal seek: '{path}'" in done.stderr
+
+
+def test_directory_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match=re.escape(f"Is a directory: '{tmp_path}'")):
+        FileLayer().read_file(str(tmp_path))
 
 
 def test_data_directory_that_is_a_file_is_named_with_what_to_do(tmp_path: Path) -> None:
