@@ -25,6 +25,7 @@ from kwire.errors import EncodeError
 from kwire.server.console.guard import is_origin_of
 from kwire.server.http.messages import HttpRequest, HttpResponse, as_json
 from kwire.server.integers import parse_integer
+from kwire.server.json_text import parse_json
 
 from . import words
 from .client import KafkaError
@@ -450,7 +451,7 @@ def _body(request: HttpRequest, operation: Operation) -> Any:
     if operation.body is None:
         return None
     try:
-        given = json.loads(request.body or b"{}", parse_int=_whole_number)
+        given = parse_json(request.body or b"{}", parse_int=_whole_number)
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kwire.errors import WireError
 from kwire.header import decode_request_header
+from kwire.server.json_text import parse_json
 from kwire.types import uuid_from_str, uuid_to_str
 
 from .exchange import Exchange
@@ -96,7 +97,7 @@ def load(path: Path | str) -> Recording:
     with Path(path).open(encoding="utf-8") as lines:
         for number, text in enumerate(lines, 1):
             try:
-                line = json.loads(text)
+                line = parse_json(text)
                 if number == 1:
                     topics = _topics(line)
                 else:

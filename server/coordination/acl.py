@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple, TypeAlias
 
+from ..json_text import parse_json
+
 READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
 ALL = 31
 
@@ -45,7 +47,7 @@ def decode_acl(text: str | None) -> Acl | None:
     """The list from its stored form. Errors: ValueError, TypeError, RecursionError."""
     if text is None:
         return None
-    rows = json.loads(text)
+    rows = parse_json(text)
     if not isinstance(rows, list):
         raise TypeError("not a list")
     return tuple(ZnodeAclEntry(perms, AclId(scheme, id_)) for perms, scheme, id_ in rows)

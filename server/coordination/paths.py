@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kwire.types import uuid_from_str, uuid_to_str
 
 from ..integers import parse_integer
+from ..json_text import parse_json
 from ..metadata.endpoint import Endpoint
 from ..metadata.image import BrokerRegistration
 
@@ -122,7 +123,7 @@ def dump(document: Mapping[str, Any]) -> bytes:
 def load(data: bytes | None, path: str) -> dict[str, Any]:
     """The JSON object in a node. Errors: MalformedNode."""
     try:
-        document = json.loads(data or b"")
+        document = parse_json(data or b"")
     except (ValueError, RecursionError) as error:
         raise MalformedNode(path, why(error)) from error
     if not isinstance(document, dict):

@@ -14,6 +14,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
+from ..json_text import parse_json
 from . import paths
 from .commit import commit
 from .store import NoNode, SetData, Store, StoreError, parent_of
@@ -194,7 +195,7 @@ def data_of(node: dict[str, Any]) -> bytes | None:
 def parse(line: str) -> dict[str, Any]:
     """Parse one line. Errors: BadDocument."""
     try:
-        document = json.loads(line)
+        document = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise BadDocument(f"not JSON: {line[:80]!r}") from error
     if not isinstance(document, dict):

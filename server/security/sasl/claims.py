@@ -6,10 +6,11 @@ OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerValidationUtils.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from ...json_text import parse_json
 
 
 class ValidToken(NamedTuple):
@@ -107,7 +108,7 @@ class UnsecuredClaimRules:
 def claims_of(payload: bytes) -> dict[str, Any]:
     """The claims in the payload of a token. Errors: InvalidToken."""
     try:
-        claims = json.loads(payload)
+        claims = parse_json(payload)
     except (ValueError, RecursionError) as error:
         raise InvalidToken("the token's payload is not JSON") from error
     if not isinstance(claims, dict):

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...json_text import parse_json
 from .claims import InvalidToken, UnsecuredClaimRules, ValidToken
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def unsigned_token(claims: Mapping[str, Any]) -> str:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        value = parse_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, binascii.Error, RecursionError) as error:
         raise InvalidToken("the token is malformed") from error
     if not isinstance(value, dict):
