@@ -258,8 +258,9 @@ async def _run(broker: Broker) -> int:
             loop.call_soon_threadsafe(stop, number)
 
     for number in STOP_SIGNALS:
-        # nohup makes a process ignore SIGHUP, so that it outlives its terminal.
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+        # nohup makes a process ignore SIGHUP, so that it outlives its terminal; a child has none, and ignored it until now.
+        is_told = signal.getsignal(number) is not signal.SIG_IGN or CHILD_OF in os.environ
+        if number != signal.SIGHUP or is_told:
             # Not a handler of the loop, because the signal would get its default effect again when the loop ends.
             signal.signal(number, received)
     told = loop.create_task(stopping.wait())

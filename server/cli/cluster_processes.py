@@ -100,19 +100,26 @@ def package() -> str:
     return __name__.rpartition(".cli.")[0]
 
 
-def dying_with_parent(number: signal.Signals) -> Callable[[], None] | None:
-    """A function that makes the system send a child this signal when this process dies, if the system supports that."""
-    if sys.platform != "linux":
-        return None
-    import ctypes
+def preparing(number: signal.Signals) -> Callable[[], None]:
+    """A function for a child before it runs its program: the system sends it this signal when this process dies.
 
-    set_option = ctypes.CDLL(None).prctl
+    It does so if it can. Ctrl-C at a terminal, and SIGHUP, also reach a child that does not listen yet. It ignores them:
+    the first would print a traceback, the second, a request to reload, would end it; this process stops it if it has to.
+    """
+    set_option = None
+    if sys.platform == "linux":
+        import ctypes
+
+        set_option = ctypes.CDLL(None).prctl
     on_parent_death = 1  # PR_SET_PDEATHSIG
 
-    def ask() -> None:
-        set_option(on_parent_death, number)
+    def prepare() -> None:
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        if set_option is not None:
+            set_option(on_parent_death, number)
 
-    return ask
+    return prepare
 
 
 class BrokerChild:
@@ -172,7 +179,9 @@ class BrokerChild:
     def stop(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         if self.process.returncode is None:
-            self.process.send_signal(number)
+            # Its own method would take the exit status of one that has just ended, and the loop would not find it.
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
 
     def epitaph(self) -> str:
         """The way in which the process ended, in words."""
@@ -262,7 +271,7 @@ class Processes:
             env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
             | {CHILD_OF: self.plan.noun},
             # Without the store, which would also die, no broker stops cleanly: it would only wait for the store.
-            preexec_fn=dying_with_parent(signal.SIGKILL if self.store else signal.SIGTERM),
+            preexec_fn=preparing(signal.SIGKILL if self.store else signal.SIGTERM),
         )
         self.children[broker_id] = BrokerChild(
             self.plan.noun, broker_id, process, self.plan.prefix_logs

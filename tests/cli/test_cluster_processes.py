@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import sys
 from pathlib import Path
@@ -112,3 +113,57 @@ def test_worker_is_restarted_although_the_system_starts_no_process_for_a_while(
     asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
     assert waits == [1, 2, 3]
     assert caplog.text.count("worker 0 cannot be started: ") == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_signal_that_also_reaches_children_that_are_starting_is_no_failure(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run() -> None:
+        processes = Processes(Plan(python(READY, WAIT)))
+        await processes.start_brokers("localhost:1")
+        child = processes.children[0]
+        await child.ready
+        child.stop(number)
+        processes.stopping.set()
+        await processes.stop()
+        assert not processes.failed
+
+    asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_request_to_reload_ends_no_worker_that_is_starting() -> None:
+    async def run() -> None:
+        processes = Processes(Plan(python(READY, "sys.stdin.read()", WAIT)))
+        processes.listen_to_signals()
+        await processes.start_brokers("localhost:1")
+        os.kill(os.getpid(), signal.SIGHUP)
+        child = processes.children[0]
+        await child.ready
+        await asyncio.sleep(0)
+        processes.stopping.set()
+        await processes.stop()
+        assert child.ended.result() == -signal.SIGTERM
+
+    asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+
+
+def test_status_of_a_child_that_ends_when_it_is_told_something_is_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> list[int]:
+        processes = Processes(Plan(python(READY)))
+        statuses = []
+        for _ in range(20):
+            await processes.start_brokers("localhost:1")
+            child = processes.children[0]
+            await child.ready
+            while not child.ended.done():
+                child.stop(signal.SIGHUP)
+                await asyncio.sleep(0)
+            statuses.append(child.ended.result())
+        return statuses
+
+    assert asyncio.run(asyncio.wait_for(run(), TIMEOUT_S)) == [0] * 20
+    assert "Unknown child process" not in caplog.text
