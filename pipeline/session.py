@@ -28,6 +28,8 @@ from .spark_log import STANDARD_ERROR, output_in
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 #: Only Spark's own errors are logged: a job reports everything else in its own words.
 LOGGING = Path(__file__).with_name("log4j2.properties")
+#: Tasks for each slot that find an archive's files; more than one, because some end early.
+LISTERS = 4
 
 
 def start_session(options: Namespace, job: str, *, connector: bool = True) -> SparkSession:
@@ -66,12 +68,28 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         builder = builder.config(key, value)
     log_broken_connections()
     spark = _started(builder, options, submitted=submitted)
+    given = spark.sparkContext.getConf()
+    for key, value in _for_small_files(spark.sparkContext.defaultParallelism).items():
+        if not given.contains(key):
+            spark.conf.set(key, value)
     if submitted:
         _ship_wheels(spark)
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler would use the connection of the interrupted call to the JVM, and break it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
+
+
+def _for_small_files(slots: int) -> dict[str, str]:
+    """Settings under which Spark finds and reads tens of thousands of small files by few tasks.
+
+    By default it makes a task for each of up to 10,000 files to find them, and counts each file as 4 MB when it forms tasks that
+    read them: starting so many tasks takes longer than all that they do.
+    """
+    return {
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(LISTERS * slots),
+        "spark.sql.files.openCostInBytes": "256k",
+    }
 
 
 def log_broken_connections() -> None:

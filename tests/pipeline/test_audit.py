@@ -18,9 +18,11 @@ from confluent_kafka import Message, Producer
 
 from kwire.pipeline.audit import job
 from kwire.pipeline.audit.facts import Range
+from kwire.pipeline.audit.places import archives_at
 from kwire.pipeline.audit.report import Report
 from kwire.pipeline.manifest import Archive, sealed
 from kwire.pipeline.problems import Problem, explain
+from kwire.pipeline.session import LISTERS
 from server.log.index import transaction_index
 
 from ..golden.recorded import unpack_log_directory
@@ -270,6 +272,30 @@ def test_what_cannot_be_audited_is_named_before_spark_starts(
         said = said.replace(name, path)
     with pytest.raises(Problem, match=said):
         job.audit(options_of(*words))
+
+
+def test_files_of_an_archive_are_found_and_read_by_few_tasks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark's defaults make a task of each file to find it, and one of 32 files to read them, however small they are."""
+    files = 300
+    write_archive(tmp_path, "many", [(range(n, n + 1), [n]) for n in range(files)])
+    context = spark.sparkContext
+    context.setJobGroup("many", "")
+    try:
+        (place,) = archives_at(str(tmp_path), None, options_of(f"--archive={tmp_path}"))
+        rows = place.rows(spark)
+        assert rows is not None
+        (found,) = context.statusTracker().getJobIdsForGroup("many")
+        job_info = context.statusTracker().getJobInfo(found)
+        assert job_info is not None
+        (stage,) = (context.statusTracker().getStageInfo(each) for each in job_info.stageIds)
+        assert stage is not None
+        assert stage.numTasks <= LISTERS * context.defaultParallelism < files
+        assert rows.rdd.getNumPartitions() <= 2 * context.defaultParallelism
+        assert rows.count() == files
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
 
 @pytest.mark.e2e
