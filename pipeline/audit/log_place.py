@@ -18,8 +18,7 @@ from kwire.server.log.checkpoint import (
     read_offsets,
 )
 from kwire.server.log.file_layer import FileLayer
-from kwire.server.log.log_directory import parse_directory_name
-from kwire.server.log.segment import LOG_SUFFIX, offset_of
+from kwire.server.log.stored_logs import logs_at, segment_files
 
 from ..problems import Problem
 from ..segments import register
@@ -71,17 +70,13 @@ class LogPlace:
         self._options = options
         self._committed = options.isolation == "read_committed"
         self._configs = configs
-        own = _parsed(Path(directory))
-        logs = (
-            Path(directory).parent if own and any(_segments(Path(directory))) else Path(directory)
-        )
-        found = [logs / Path(directory).name] if logs != Path(directory) else logs.iterdir()
+        found = logs_at(Path(directory))
+        is_log = Path(directory) in found.values()
+        logs = Path(directory).parent if is_log else Path(directory)
         self._logs: dict[Where, Path] = {
-            where: folder
-            for folder in sorted(found)
-            if (where := _parsed(folder)) is not None
-            and (topics is None or where[0] in topics)
-            and folder.is_dir()
+            (where[0], where[1]): folder
+            for where, folder in found.items()
+            if topics is None or where[0] in topics
         }
         self._cleaned = _offsets(logs, CLEANER_OFFSET)
         self._starts = _offsets(logs, LOG_START_OFFSET)
@@ -96,14 +91,14 @@ class LogPlace:
         return [
             (str(path), self._starts.get(where, 0), MAX_INT64)
             for where, folder in self._logs.items()
-            for path in _segments(folder)
+            for path in segment_files(folder)
         ]
 
     def take(self, scans: Mapping[str, SegmentScan]) -> None:
         """Adopt the results of the scans, by path."""
         for where, folder in self._logs.items():
             start = self._starts.get(where, 0)
-            own = [scans[str(path)] for path in _segments(folder) if str(path) in scans]
+            own = [scans[str(path)] for path in segment_files(folder) if str(path) in scans]
             facts = put_together(own, start)
             end = facts.log_end_offset
             if not self._is_copy:
@@ -227,17 +222,6 @@ def _scan_task(task: Task) -> SegmentScan | None:
         return scan_segment(*task)
     except FileNotFoundError:
         return None  # deleted in the meantime by retention, or replaced by compaction
-
-
-def _parsed(folder: Path) -> Where | None:
-    found = parse_directory_name(folder.name)
-    return None if found is None else (found.topic, found.partition)
-
-
-def _segments(folder: Path) -> list[Path]:
-    return sorted(
-        path for path in folder.glob(f"*{LOG_SUFFIX}") if offset_of(path.name) is not None
-    )
 
 
 def _offsets(log_dir: Path, name: str) -> dict[Where, int]:

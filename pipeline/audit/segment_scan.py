@@ -15,7 +15,7 @@ from kwire.errors import CorruptRecord, RecordError
 from kwire.records.batch import BatchHeader, RecordBatch
 from kwire.records.control import ControlType, control_type
 from kwire.records.record import MAX_INT64
-from kwire.server.log.stored_batches import stored_batches
+from kwire.server.log.stored_logs import stored_batches
 
 from .facts import Range, Span
 

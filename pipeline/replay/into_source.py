@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
-from kwire.server.log.file_layer import FileLayer
-from kwire.server.log.log_directory import parse_directory_name
-from kwire.server.log.meta_properties import CorruptMetaProperties, read_topic_id
-from kwire.types import uuid_to_str
+from kwire.server.log.stored_logs import logs_at
 
 from ..cluster import Cluster
 from ..manifest import Archive
 from ..problems import Problem
+from ..segments.logs import matching, topic_id
 from .plan import Position, Task
 
 #: Topic -> its ids, as far as the source knows them: folders may hold several topics with the same name.
@@ -42,7 +39,7 @@ def refuse_doubling(
     for place, end in ends.items():
         records[place[0]] = records.get(place[0], 0) + end - starts[place]
     there = cluster.topic_ids(topics)
-    for name in doubled(_known(options), there, records):
+    for name in doubled(ids_in_source(options), there, records):
         told = f" (topic id {there[name]})" if name in there else ""
         raise Problem(
             f"{name} would be replayed into itself: topic {name} at {cluster.bootstrap}{told} is where the records"
@@ -63,19 +60,13 @@ def doubled(known: Ids, there: Mapping[str, str], records: Mapping[str, int]) ->
     )
 
 
-def _known(options: Namespace) -> Ids:
+def ids_in_source(options: Namespace) -> Ids:
     """The ids that the source has for its topics."""
     if options.archive:
         return {name: (own,) for name, own in Archive(options.archive).topic_ids().items()}
     found: dict[str, set[str]] = {}
-    layer = FileLayer()
-    for path in map(Path, options.segments.split(",")):
-        for folder in (path, *path.iterdir()):
-            parsed = parse_directory_name(folder.name)
-            try:
-                own = read_topic_id(layer, str(folder)) if parsed and folder.is_dir() else None
-            except CorruptMetaProperties:
-                continue  # the name decides
-            if parsed and own is not None:
-                found.setdefault(parsed.topic, set()).add(uuid_to_str(own))
+    for path in matching(options.segments.split(",")):
+        for tp, folder in logs_at(path).items():
+            if (own := topic_id(str(folder))) is not None:  # else the name decides
+                found.setdefault(tp.topic, set()).add(own)
     return found

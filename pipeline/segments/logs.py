@@ -26,10 +26,10 @@ from kwire.server.log.checkpoint import (
 )
 from kwire.server.log.file_layer import FileLayer
 from kwire.server.log.index.transaction_index import CorruptIndex
-from kwire.server.log.log_directory import parse_directory_name
 from kwire.server.log.meta_properties import CorruptMetaProperties, read_topic_id
 from kwire.server.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, parse_snapshot
 from kwire.server.log.segment import LOG_SUFFIX, LogSegment, offset_of
+from kwire.server.log.stored_logs import logs_at
 from kwire.types import uuid_to_str
 
 from .errors import SegmentError
@@ -427,8 +427,8 @@ def find_logs(
     layer = FileLayer()
     found: dict[tuple[str, int], PartitionLog] = {}
     checkpoints: dict[Path, Checkpoints] = {}
-    for directory in _matching(paths):
-        for place, topic, partition in _partition_directories(directory):
+    for directory in matching(paths):
+        for (topic, partition), place in logs_at(directory).items():
             if not wants(topic):
                 continue
             if place.parent not in checkpoints:
@@ -443,7 +443,8 @@ def find_logs(
     return dict(sorted(found.items()))
 
 
-def _matching(paths: Iterable[str]) -> Iterator[Path]:
+def matching(paths: Iterable[str]) -> Iterator[Path]:
+    """The directories that paths name, or patterns as in glob. Errors: SegmentError for one that matches none."""
     for path in paths:
         pattern = path.removeprefix("file://").removeprefix("file:")
         matching = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]  # noqa: PTH207 - absolute ones too
@@ -451,14 +452,3 @@ def _matching(paths: Iterable[str]) -> Iterator[Path]:
         if not directories:
             raise SegmentError(f"{path} is not a directory on {os.uname().nodename}")
         yield from directories
-
-
-def _partition_directories(directory: Path) -> Iterator[tuple[Path, str, int]]:
-    own = parse_directory_name(directory.name)
-    if own is not None and any(path.suffix == LOG_SUFFIX for path in directory.iterdir()):
-        yield directory, own.topic, own.partition
-        return
-    for path in directory.iterdir():
-        parsed = parse_directory_name(path.name)
-        if parsed is not None and path.is_dir():
-            yield path, parsed.topic, parsed.partition

@@ -18,9 +18,8 @@ from ..client.visibility import control_of
 from ..coordinator.transaction.state import TransactionMetadata
 from ..log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, CorruptCheckpoint, read_offsets
 from ..log.file_layer import FileLayer
-from ..log.log_directory import parse_directory_name
 from ..log.segment import offset_of
-from ..log.stored_batches import stored_batches
+from ..log.stored_logs import logs_in, segment_files, stored_batches
 from ..metadata.topic_partition import TopicPartition
 from .facts import (
     GroupFacts,
@@ -41,7 +40,7 @@ from .stored_state import (
     TransactionReading,
 )
 
-LOG, DELETED = ".log", ".log.deleted"
+DELETED = ".log.deleted"
 
 
 class LogFiles:
@@ -54,10 +53,7 @@ class LogFiles:
         self.starts: dict[TopicPartition, int] = {}
         for name in directories:
             directory = Path(name)
-            for path in sorted(directory.iterdir()):
-                tp = parse_directory_name(path.name) if path.is_dir() else None
-                if tp is not None:
-                    self.logs[tp] = path
+            self.logs.update(logs_in(directory))
             for found, file in (
                 (self.high_watermarks, directory / HIGH_WATERMARK),
                 (self.starts, directory / LOG_START_OFFSET),
@@ -70,24 +66,14 @@ class LogFiles:
         """The partitions of a topic in these directories."""
         return sorted(tp.partition for tp in self.logs if tp.topic == topic)
 
-    def segments(self, tp: TopicPartition, suffix: str = LOG) -> list[Path]:
-        """The segments of a log, the oldest first. Shape: without pipes of such a name, since reading them may never
-        end.
-        """
-        return sorted(
-            path
-            for path in self.logs[tp].iterdir()
-            if path.name.endswith(suffix) and offset_of(path.name) is not None and path.is_file()
-        )
-
     def first_offset(self, tp: TopicPartition) -> int:
         """The offset at which the first segment of a log begins; 0 if it has none."""
-        segments = self.segments(tp)
+        segments = segment_files(self.logs[tp])
         return (offset_of(segments[0].name) or 0) if segments else 0
 
     def batches(self, tp: TopicPartition) -> Iterator[RecordBatch]:
         """All batches of a log. Errors: CorruptRecord for a damaged header."""
-        for path in self.segments(tp):
+        for path in segment_files(self.logs[tp]):
             yield from batches_of(path)
 
     def of_topic(self, topic: str) -> Iterator[RecordBatch]:
@@ -226,7 +212,7 @@ def completed(transaction: Transaction, stored: dict[str, TransactionMetadata]) 
 
 def key_in_old_segments(files: LogFiles, tp: TopicPartition, offset: int) -> bytes | None:
     """The key of a record in a segment that compaction has replaced, as long as the file is there."""
-    for path in files.segments(tp, DELETED):
+    for path in segment_files(files.logs[tp], DELETED):
         search = OffsetSearch(offset, offset)
         try:
             if any(search.feed(batch) for batch in batches_of(path)) and search.stored is not None:

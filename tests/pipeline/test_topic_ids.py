@@ -19,7 +19,7 @@ from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, Conflict, Entry
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.replay.into_source import doubled
+from kwire.pipeline.replay.into_source import doubled, ids_in_source
 from kwire.pipeline.topic_ids import id_text, made_anew
 from kwire.types import uuid_to_str
 
@@ -252,3 +252,13 @@ def test_topic_would_be_doubled_if_it_is_the_one_the_records_are_from(
     expected: list[str],
 ) -> None:
     assert doubled(known, there, records) == expected
+
+
+def test_ids_of_all_log_directories_that_a_pattern_matches_are_known(tmp_path: Path) -> None:
+    ids = [uuid_to_str(bytes([number]) * 16) for number in (1, 2)]
+    for number, own in enumerate(ids):
+        log = tmp_path / f"disk{number}" / f"orders-{number}"
+        log.mkdir(parents=True)
+        (log / "partition.metadata").write_text(f"version: 0\ntopic_id: {own}\n")
+    given = Namespace(archive=None, segments=f"{tmp_path}/disk?")
+    assert ids_in_source(given) == {"orders": set(ids)}

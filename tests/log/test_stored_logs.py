@@ -1,4 +1,4 @@
-"""Batches are read from files that change meanwhile."""
+"""Log directories are read while they change: their logs, segments and batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from kwire.errors import CorruptRecord
 from kwire.records.batch import BatchBuilder
 from kwire.records.layout import BATCH_LENGTH_AT
-from server.log import stored_batches as module
-from server.log.stored_batches import stored_batches
+from server.log import stored_logs as module
+from server.log.stored_logs import logs_at, logs_in, segment_files, stored_batches
 
 
 def batch(offset: int, size: int = 10) -> bytes:
@@ -59,3 +59,20 @@ def test_batches_stay_valid_when_the_file_is_truncated(
     assert rest in ([], [1])
     first.verify_crc()
     assert [record.offset for record in first.records()] == [0]
+
+
+def test_logs_and_segments_are_those_of_their_names(tmp_path: Path) -> None:
+    log = tmp_path / "orders-1"
+    log.mkdir()
+    for name in ("orders-10", "orders-2.0a1b-delete", "orders", "kept-0"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file-0").touch()
+    assert logs_at(log) == {}  # it has no segment, so it may be a log directory of such a name
+    for name in (f"{9:020d}.log", f"{0:020d}.log", f"{5:020d}.log.deleted", "x.log", "a.index"):
+        (log / name).touch()
+    os.mkfifo(log / f"{7:020d}.log")  # whoever reads it waits for ever
+    assert [f"{tp}" for tp in logs_in(tmp_path)] == ["kept-0", "orders-1", "orders-10"]
+    assert logs_at(tmp_path) == logs_in(tmp_path)
+    assert logs_at(log) == {("orders", 1): log}
+    assert [path.name for path in segment_files(log)] == [f"{0:020d}.log", f"{9:020d}.log"]
+    assert [path.name for path in segment_files(log, ".log.deleted")] == [f"{5:020d}.log.deleted"]

@@ -1,6 +1,6 @@
-"""Reads the batches of a segment file that another process may change meanwhile.
+"""Reads log directories that another process may change meanwhile: their partitions, segments and batches.
 
-The file is read, not mapped: a broker may truncate it (a follower, recovery after a crash), and an access to mapped bytes beyond
+Files are read, not mapped: a broker may truncate one (a follower, recovery after a crash), and an access to mapped bytes beyond
 the end of a file kills the process.
 """
 
@@ -14,8 +14,38 @@ from kwire.errors import CorruptRecord
 from kwire.records.batch import RecordBatch, batch_size
 from kwire.records.layout import HEADER_SIZE
 
+from ..metadata.topic_partition import TopicPartition
+from .log_directory import parse_directory_name
+from .segment import LOG_SUFFIX, offset_of
+
 #: Bytes read at once, unless a batch is larger.
 WINDOW = 1 << 20
+
+
+def logs_in(directory: Path) -> dict[TopicPartition, Path]:
+    """The logs in a log directory, by the names of their directories. Errors: OSError."""
+    return {
+        tp: path
+        for path in sorted(directory.iterdir())
+        if (tp := parse_directory_name(path.name)) is not None and path.is_dir()
+    }
+
+
+def logs_at(directory: Path) -> dict[TopicPartition, Path]:
+    """The logs in a log directory, or the log whose directory it is. Errors: OSError."""
+    own = parse_directory_name(directory.name)
+    if own is not None and any(path.suffix == LOG_SUFFIX for path in directory.iterdir()):
+        return {own: directory}
+    return logs_in(directory)
+
+
+def segment_files(log: Path, suffix: str = LOG_SUFFIX) -> list[Path]:
+    """The segments of a log, the oldest first; without pipes of such a name, since reading one may never end. Errors: OSError."""
+    return sorted(
+        path
+        for path in log.iterdir()
+        if path.name.endswith(suffix) and offset_of(path.name) is not None and path.is_file()
+    )
 
 
 def stored_batches(path: Path) -> Iterator[tuple[int, RecordBatch]]:
