@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..config import BrokerConfig
@@ -13,6 +13,7 @@ from ..config.group_keys import without_effect
 from ..controller.features import finalized
 from ..coordination.paths import desanitize
 from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of, quota_values
+from ..coordinator.front_desk import FrontDesk
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group_coordinator import GroupCoordinator
 from ..coordinator.share_coordinator import ShareCoordinator
@@ -21,11 +22,6 @@ from ..coordinator.transaction_coordinator import TransactionCoordinator
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import BROKERS, CLIENT_METRICS, GROUPS, MetadataImage
-from ..metadata.internal_topics import (
-    GROUP_METADATA_TOPIC,
-    SHARE_GROUP_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
 from ..metadata.publisher import MetadataPublisher
 from ..metadata.topic_partition import TopicPartition
 from ..quotas.clients import ClientQuotas
@@ -229,25 +225,20 @@ class CoordinatorTopics:
         image: Callable[[], MetadataImage],
     ) -> None:
         self._groups = groups
-        self._image = image
-        self._transactions = transactions
         self._share_states = share_states
+        self._image = image
+        desks: tuple[FrontDesk[Any, Any], ...] = (groups, transactions, share_states)
+        self._desks = {desk.topic: desk for desk in desks}
 
     def on_leadership(self, partition: Partition, leads: bool) -> None:
         """Handle that this broker has become the leader of a partition, or no longer is."""
-        coordinator: GroupCoordinator | TransactionCoordinator | ShareCoordinator
-        if partition.tp.topic == GROUP_METADATA_TOPIC:
-            coordinator = self._groups
-        elif partition.tp.topic == TRANSACTION_STATE_TOPIC:
-            coordinator = self._transactions
-        elif partition.tp.topic == SHARE_GROUP_STATE_TOPIC:
-            coordinator = self._share_states
-        else:
+        desk = self._desks.get(partition.tp.topic)
+        if desk is None:
             return
         if leads:
-            coordinator.lead(partition.tp.partition, partition.state.leader_epoch)
+            desk.lead(partition.tp.partition, partition.state.leader_epoch)
         else:
-            coordinator.resign(partition.tp.partition)
+            desk.resign(partition.tp.partition)
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
         """Handle deleted topics, and a new number of partitions of an internal topic."""
@@ -270,12 +261,6 @@ class CoordinatorTopics:
             gone = {topic.topic_id for topic in delta.deleted.values()}
             self._groups.share.topics_deleted(gone)
             self._share_states.topics_deleted(gone)
-        if GROUP_METADATA_TOPIC in delta.changed:
-            topic = after.topics[GROUP_METADATA_TOPIC]
-            self._groups.offsets_topic_partitions = len(topic.partitions)
-        if TRANSACTION_STATE_TOPIC in delta.changed:
-            topic = after.topics[TRANSACTION_STATE_TOPIC]
-            self._transactions.state_topic_partitions = len(topic.partitions)
-        if SHARE_GROUP_STATE_TOPIC in delta.changed:
-            topic = after.topics[SHARE_GROUP_STATE_TOPIC]
-            self._share_states.state_topic_partitions = len(topic.partitions)
+        for topic, desk in self._desks.items():
+            if topic in delta.changed:
+                desk.topic_partitions = len(after.topics[topic].partitions)

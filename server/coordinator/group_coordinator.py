@@ -34,6 +34,7 @@ from ..metadata.internal_topics import GROUP_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from ..shares import NOBODY
 from ..turns import Steps, Turns
+from .front_desk import FrontDesk
 from .group.classic import Joining
 from .group.config import GroupConfig
 from .group.consumer.draft import ResolveRegexes
@@ -46,13 +47,12 @@ from .group.modern.refusal import Refusal
 from .group.modern.surroundings import Client, GroupSettings, Metadata
 from .group.modern.topic_hash import TopicHashes
 from .group.offsets import FetchedOffset, commit_error, transactional_commit_error
-from .group.partitioner import partition_for
 from .group.rebalance import join_error, sync_error
 from .group.shard import GroupShard
 from .group.share.group import ShareGroup
 from .group.share.states import InitializeStates
 from .result import Result
-from .runtime import CoordinatorLog, CoordinatorRuntime
+from .runtime import CoordinatorLog
 from .share_groups import LatestOffsetsOf, ShareGroupRequests, no_latest_offsets
 from .share_persister import SharePersister
 from .topic_matches import TopicMatches
@@ -95,12 +95,14 @@ def random_uuid() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-class GroupCoordinator:
+class GroupCoordinator(FrontDesk[GroupConfig, GroupShard]):
     """All groups that this broker coordinates.
 
-    Shape: each operation returns its answer, or an awaitable of the answer if the operation has to wait. The broker
-    sets `offsets_topic_partitions` to the topic's real count once the topic exists.
+    Shape: each operation returns its answer, or an awaitable of the answer if the operation has to wait. APIs that only
+    store offsets accept "" as a group.
     """
+
+    topic = GROUP_METADATA_TOPIC
 
     def __init__(
         self,
@@ -114,7 +116,6 @@ class GroupCoordinator:
         persister: SharePersister | None = None,
         latest_offsets: LatestOffsetsOf = no_latest_offsets,
     ) -> None:
-        self.config = config
         self.image = metadata
         self.settings_of = settings_of
         self.broker_settings = GroupSettings.by_kind(config)
@@ -122,34 +123,23 @@ class GroupCoordinator:
         self.memory = GroupMemory()
         self.matches = TopicMatches()
         self.new_uuid = new_uuid
-        self.offsets_topic_partitions = config.offsets_topic_partitions
-        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
-            GROUP_METADATA_TOPIC,
+        super().__init__(
+            config,
+            config.offsets_topic_partitions,
             coordinator_log,
             clock,
             lambda partition: GroupShard(partition, self.config, self.memory, self.metadata),
             lambda: self.config.offsets_commit_timeout_ms,
-            self.perform,
-            turns=turns,
+            turns,
         )
-        self.share = ShareGroupRequests(self, persister, latest_offsets)
+        self.share = ShareGroupRequests(self, metadata, persister, latest_offsets)
 
     # Called by the broker
 
-    def lead(self, partition: int, leader_epoch: int) -> None:
-        """Start coordinating the groups of a partition of __consumer_offsets."""
-        self.runtime.lead(partition, leader_epoch)
-
-    def resign(self, partition: int) -> None:
-        """Stop coordinating the groups of a partition."""
-        self.runtime.resign(partition)
-
     def reconfigure(self, config: GroupConfig) -> None:
-        """Apply changed settings; waiting requests keep their original timeouts."""
-        self.config = config
+        """Apply changed settings."""
         self.broker_settings = GroupSettings.by_kind(config)
-        for _, shard in self.runtime.active():
-            shard.config = config
+        super().reconfigure(config)
 
     def partitions_deleted(
         self,
@@ -186,23 +176,7 @@ class GroupCoordinator:
     def close(self) -> None:
         """Give up all partitions."""
         self.share.close()
-        self.runtime.close()
-
-    # The place of a group
-
-    def partition_for(self, group_id: str) -> int:
-        """Return the partition of __consumer_offsets that a group belongs to."""
-        return partition_for(group_id, self.offsets_topic_partitions)
-
-    def find(self, group_id: str, may_be_empty: bool = False) -> tuple[int, ErrorCode | GroupShard]:
-        """Return a group's partition and its shard, or an error if the group cannot be served.
-
-        Errors: INVALID_GROUP_ID for "", unless `may_be_empty`: APIs that only store offsets accept "".
-        """
-        if not group_id and not may_be_empty:
-            return -1, ErrorCode.INVALID_GROUP_ID
-        partition = self.partition_for(group_id)
-        return partition, self.runtime.shard(partition)
+        super().close()
 
     # Members
 
@@ -294,11 +268,10 @@ class GroupCoordinator:
         self, request: LeaveGroupRequest
     ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
         """Remove the members in `request.members`."""
-        partition, shard = self.find(request.group_id)
-        if isinstance(shard, ErrorCode):
-            return LeaveGroupResponse(error_code=shard)
-        return self.runtime.run(
-            partition, lambda shard, token, now_ms: shard.leave_group(request, token, now_ms)
+        return self.run(
+            request.group_id,
+            lambda shard, token, now_ms: shard.leave_group(request, token, now_ms),
+            lambda error: LeaveGroupResponse(error_code=error),
         )
 
     # Members of the consumer protocol
@@ -418,13 +391,6 @@ class GroupCoordinator:
                 ),
             )
 
-    def hand_over(
-        self, partition: int, operation: Callable[[GroupShard, int], Result[Any]]
-    ) -> None:
-        """Run an operation without a waiting request, unless another broker now coordinates the partition."""
-        if not isinstance(self.runtime.shard(partition), ErrorCode):
-            self.runtime.start(partition, operation)
-
     # Offsets
 
     def commit_offsets(
@@ -435,14 +401,13 @@ class GroupCoordinator:
         account: Hashable = NOBODY,
     ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Store offsets for partitions that the caller has found to exist."""
-        partition, shard = self.find(request.group_id, may_be_empty=True)
-        if isinstance(shard, ErrorCode):
-            return commit_error(request, shard)
-        return self.runtime.run(
-            partition,
+        return self.run(
+            request.group_id,
             lambda shard, token, now_ms: shard.commit_offsets(
                 request, token, now_ms, unknown_group, version, account
             ),
+            lambda error: commit_error(request, error),
+            may_be_empty=True,
         )
 
     def ensure_group(self, group_id: str, account: Hashable = NOBODY) -> ErrorCode:
@@ -462,14 +427,12 @@ class GroupCoordinator:
         self, request: TxnOffsetCommitRequest, account: Hashable = NOBODY
     ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
         """Store offsets in a transaction that the caller has verified."""
-        partition, shard = self.find(request.group_id)
-        if isinstance(shard, ErrorCode):
-            return transactional_commit_error(request, shard)
-        return self.runtime.run(
-            partition,
+        return self.run(
+            request.group_id,
             lambda shard, token, now_ms: shard.commit_transactional_offsets(
                 request, token, now_ms, account
             ),
+            lambda error: transactional_commit_error(request, error),
         )
 
     def fetch_offsets(
@@ -498,11 +461,10 @@ class GroupCoordinator:
         self, request: OffsetDeleteRequest
     ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
         """Remove offsets."""
-        partition, shard = self.find(request.group_id)
-        if isinstance(shard, ErrorCode):
-            return OffsetDeleteResponse(error_code=shard)
-        return self.runtime.run(
-            partition, lambda shard, token, now_ms: shard.delete_offsets(request, token, now_ms)
+        return self.run(
+            request.group_id,
+            lambda shard, token, now_ms: shard.delete_offsets(request, token, now_ms),
+            lambda error: OffsetDeleteResponse(error_code=error),
         )
 
     # Groups

@@ -19,8 +19,8 @@ from ..clock import Clock
 from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
 from ..turns import Steps, Turns
-from .group.partitioner import partition_for
-from .runtime import CoordinatorLog, CoordinatorRuntime
+from .front_desk import FrontDesk
+from .runtime import CoordinatorLog
 from .share.config import ShareCoordinatorConfig
 from .share.rows import StatePartition
 from .share.shard import PRUNE, ShareMemory, ShareShard
@@ -29,13 +29,14 @@ from .share_operations import OutcomeT, RowT, StateOperation
 _JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}")
 
 
-class ShareCoordinator:
-    """All share partitions whose state this broker keeps.
+class ShareCoordinator(FrontDesk[ShareCoordinatorConfig, ShareShard]):
+    """All share partitions whose state this broker keeps, by their `coordinator_key`.
 
     Shape: each operation returns its row, or an awaitable of it if it has to wait.
-    `state_topic_partitions` is the topic's real count once it exists; the broker sets it. `delete_before(partition,
-    offset)` removes the records of a partition of __share_group_state before an offset.
+    `delete_before(partition, offset)` removes the records of a partition of __share_group_state before an offset.
     """
+
+    topic = SHARE_GROUP_STATE_TOPIC
 
     def __init__(
         self,
@@ -46,37 +47,19 @@ class ShareCoordinator:
         delete_before: Callable[[int, int], None],
         turns: Turns | None = None,
     ) -> None:
-        self.config = config
         self.memory = ShareMemory()
         self.metadata = metadata
         self.delete_before = delete_before
         self.coordinator_log = coordinator_log
-        self.state_topic_partitions = config.state_topic_partitions
-        self.runtime: CoordinatorRuntime[ShareShard] = CoordinatorRuntime(
-            SHARE_GROUP_STATE_TOPIC,
+        super().__init__(
+            config,
+            config.state_topic_partitions,
             coordinator_log,
             clock,
             lambda partition: ShareShard(partition, self.config, self.partitions_of, self.memory),
             lambda: self.config.write_timeout_ms,
-            self.perform,
             turns,
         )
-
-    # Called by the broker
-
-    def lead(self, partition: int, leader_epoch: int) -> None:
-        """Start to keep the states of a partition of __share_group_state."""
-        self.runtime.lead(partition, leader_epoch)
-
-    def resign(self, partition: int) -> None:
-        """Stop keeping the states of a partition."""
-        self.runtime.resign(partition)
-
-    def reconfigure(self, config: ShareCoordinatorConfig) -> None:
-        """Apply changed settings."""
-        self.config = config
-        for _, shard in self.runtime.active():
-            shard.config = config
 
     def topics_deleted(self, topic_ids: Collection[bytes]) -> None:
         """Remove the states of deleted topics, in turns. Source: ShareCoordinatorService.onTopicsDeleted."""
@@ -93,40 +76,23 @@ class ShareCoordinator:
                         lambda shard, now_ms, keys=keys: shard.remove(keys),  # type: ignore[misc]
                     )
 
-    def close(self) -> None:
-        """Give up all partitions."""
-        self.runtime.close()
-
-    # Where a state is
-
     def partitions_of(self, topic_id: bytes) -> int:
         """The number of partitions of a topic; 0 if there is none with this id."""
         topic = self.metadata().topics_by_id.get(topic_id)
         return 0 if topic is None else len(topic.partitions)
 
-    def partition_for(self, key: str) -> int:
-        """Return the partition of __share_group_state that a share partition belongs to, by its `coordinator_key`."""
-        return partition_for(key, self.state_topic_partitions)
-
-    def run(
+    def ask(
         self, operation: StateOperation[RowT, OutcomeT], group_id: str, row: RowT
     ) -> OutcomeT | Awaitable[OutcomeT]:
         """Run an operation on the state of a share partition; its rules are those of the shard.
 
-        Errors: INVALID_GROUP_ID for "", NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        Errors: those of find, with INVALID_GROUP_ID for "".
         """
-        error = ErrorCode.INVALID_GROUP_ID
-        if group_id:
-            partition = self.partition_for(coordinator_key(group_id, row))
-            shard = self.runtime.shard(partition)
-            if not isinstance(shard, ErrorCode):
-                answer: OutcomeT | Awaitable[OutcomeT] = self.runtime.run(
-                    partition,
-                    lambda shard, token, now_ms: operation.run(shard, group_id, row, token, now_ms),
-                )
-                return answer
-            error = shard
-        return operation.refused(row, error)
+        return self.run(
+            coordinator_key(group_id, row) if group_id else "",
+            lambda shard, token, now_ms: operation.run(shard, group_id, row, token, now_ms),
+            lambda error: operation.refused(row, error),
+        )
 
     # Effects of a shard
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages import share_group_describe as described_share_group
@@ -53,9 +53,9 @@ from .share_operations import (
 
 if TYPE_CHECKING:
     from ..metadata.image import MetadataImage
+    from .front_desk import FrontDesk
+    from .group.config import GroupConfig
     from .group.shard import GroupShard
-    from .result import Result
-    from .runtime import CoordinatorRuntime
     from .share_persister import SharePersister
 
 #: The number of share partitions for which the persister is asked in one step.
@@ -67,23 +67,6 @@ DELETED = Own("deleted topics")
 LatestOffsetsOf = Callable[
     [Iterable[TopicPartition]], Awaitable[dict[TopicPartition, int | ErrorCode]]
 ]
-
-
-class Groups(Protocol):
-    """The part of the group coordinator that share groups need."""
-
-    runtime: CoordinatorRuntime[GroupShard]
-    image: Callable[[], MetadataImage]
-
-    def find(self, group_id: str, may_be_empty: bool = False) -> tuple[int, ErrorCode | GroupShard]:
-        """Return a group's partition and its shard, or the reason why this broker cannot serve it."""
-        ...
-
-    def hand_over(
-        self, partition: int, operation: Callable[[GroupShard, int], Result[Any]]
-    ) -> None:
-        """Run an operation without an answer, unless another broker coordinates the partition now."""
-        ...
 
 
 class ShareOffset(NamedTuple):
@@ -126,11 +109,13 @@ class ShareGroupRequests:
 
     def __init__(
         self,
-        groups: Groups,
+        groups: FrontDesk[GroupConfig, GroupShard],
+        image: Callable[[], MetadataImage],
         persister: SharePersister | None,
         latest_offsets: LatestOffsetsOf = no_latest_offsets,
     ) -> None:
         self._groups = groups
+        self._image = image
         self._runtime = groups.runtime
         self._persister = persister
         self._latest_offsets = latest_offsets
@@ -151,14 +136,12 @@ class ShareGroupRequests:
             check_request(request)
         except Refusal as refusal:
             return refused(refusal)
-        partition, shard = self._groups.find(request.group_id)
-        if isinstance(shard, ErrorCode):
-            return ShareGroupHeartbeatResponse(error_code=shard)
-        return self._runtime.run(
-            partition,
+        return self._groups.run(
+            request.group_id,
             lambda shard, token, now_ms: shard.share.share_heartbeat(
                 request, client, token, now_ms
             ),
+            lambda error: ShareGroupHeartbeatResponse(error_code=error),
         )
 
     def describe(self, group_id: str) -> Steps[described_share_group.DescribedGroup]:
@@ -167,7 +150,7 @@ class ShareGroupRequests:
         if isinstance(shard, ErrorCode):
             return described_share_group.DescribedGroup(group_id=group_id, error_code=shard)
         group = shard.groups.get(group_id)
-        return (yield from describe_share_group(group_id, group, self._groups.image()))
+        return (yield from describe_share_group(group_id, group, self._image()))
 
     # States of share partitions
 
@@ -222,7 +205,7 @@ class ShareGroupRequests:
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.get(group_id)
-        known = self._groups.image().topics_by_id
+        known = self._image().topics_by_id
         initialized = getattr(group, "initialized", {})
         return self.describe_offsets(
             group_id,
@@ -241,7 +224,7 @@ class ShareGroupRequests:
         turns = self._runtime.turns
         rows = await turns.run(each_in_steps(lambda each: ReadState(*each, -1), partitions))
         summaries = await self._ask(READ_SUMMARY, group_id, rows)
-        topics = self._groups.image().topics_by_id
+        topics = self._image().topics_by_id
         asked: set[TopicPartition] = set()
         for number, row in enumerate(summaries):
             if number and not number % ROWS_AT_ONCE:
@@ -274,7 +257,7 @@ class ShareGroupRequests:
     ) -> AlterShareGroupOffsetsResponse:
         group_id = request.group_id
         assert group_id is not None
-        work = asked_starts(request, self._groups.image())
+        work = asked_starts(request, self._image())
         response, topics, starts = await self._runtime.turns.run(work)
         partition, shard = self._groups.find(group_id)
         if isinstance(shard, ErrorCode):
@@ -346,7 +329,7 @@ class ShareGroupRequests:
             )
         )
         errors = await self._delete_states(group_id, deletion.rows)
-        known = self._groups.image().topics_by_id
+        known = self._image().topics_by_id
         gone = []
         for topic_id, error in errors.items():
             name = known[topic_id].name if topic_id in known else ""

@@ -220,7 +220,7 @@ class StatePersister:
         if found is None or found.leader not in image.brokers:
             return operation.refused(row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if found.leader == self._broker_id or self._send_to is None:
-            return self._coordinator.run(operation, group_id, row)
+            return self._coordinator.ask(operation, group_id, row)
         future: asyncio.Future[StateOutcome] = asyncio.get_running_loop().create_future()
         self._sender.add(found.leader, Asked(operation, group_id, row, future))
         return future

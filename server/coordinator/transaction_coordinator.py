@@ -19,10 +19,10 @@ from ..coordination.store import StoreError
 from ..metadata.internal_topics import TRANSACTION_STATE_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from ..turns import Steps, Turns
-from .group.partitioner import partition_for
+from .front_desk import FrontDesk
 from .pattern import InvalidPattern, Pattern
 from .result import Result
-from .runtime import CoordinatorLog, CoordinatorRuntime
+from .runtime import CoordinatorLog
 from .transaction.config import TransactionConfig
 from .transaction.markers import Markers, MarkerSender, Outcomes
 from .transaction.memory import TransactionMemory
@@ -67,12 +67,14 @@ class Listed(NamedTuple):
     pattern: Pattern | None
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(FrontDesk[TransactionConfig, TransactionShard]):
     """All transactional ids that this broker coordinates.
 
-    Shape: each operation returns its answer, or an awaitable of the answer if the operation has to wait. The broker
-    sets `state_topic_partitions` to the topic's real count once the topic exists.
+    Shape: each operation returns its answer, or an awaitable of the answer if the operation has to wait.
     """
+
+    topic = TRANSACTION_STATE_TOPIC
+    no_key = ErrorCode.INVALID_REQUEST
 
     def __init__(
         self,
@@ -83,60 +85,26 @@ class TransactionCoordinator:
         marker_sender: MarkerSender,
         turns: Turns | None = None,
     ) -> None:
-        self.config = config
         self.memory = TransactionMemory()
         self.producer_ids = producer_ids
         self.marker_sender = marker_sender
-        self.state_topic_partitions = config.state_topic_partitions
-        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            TRANSACTION_STATE_TOPIC,
+        super().__init__(
+            config,
+            config.state_topic_partitions,
             coordinator_log,
             clock,
             lambda partition: TransactionShard(partition, self.config, self.memory),
             lambda: self.config.write_timeout_ms,
-            self.perform,
             turns,
         )
         self.ends = TransactionEnds(self.runtime.turns)
         self.reserving: set[asyncio.Task[None]] = set()
 
-    # Called by the broker
-
-    def lead(self, partition: int, leader_epoch: int) -> None:
-        """Start coordinating the ids of a partition of __transaction_state."""
-        self.runtime.lead(partition, leader_epoch)
-
-    def resign(self, partition: int) -> None:
-        """Stop coordinating the ids of a partition."""
-        self.runtime.resign(partition)
-
-    def reconfigure(self, config: TransactionConfig) -> None:
-        """Apply changed settings."""
-        self.config = config
-        for _, shard in self.runtime.active():
-            shard.config = config
-
     def close(self) -> None:
         """Give up all partitions."""
         for task in self.reserving:
             task.cancel()
-        self.runtime.close()
-
-    # The place of an id
-
-    def partition_for(self, transactional_id: str) -> int:
-        """Return the partition of __transaction_state that a transactional id belongs to."""
-        return partition_for(transactional_id, self.state_topic_partitions)
-
-    def find(self, transactional_id: str) -> tuple[int, ErrorCode | TransactionShard]:
-        """Return an id's partition and its shard, or an error if the id cannot be served.
-
-        Errors: INVALID_REQUEST for "", NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        if not transactional_id:
-            return -1, ErrorCode.INVALID_REQUEST
-        partition = self.partition_for(transactional_id)
-        return partition, self.runtime.shard(partition)
+        super().close()
 
     # Operations
 
@@ -169,11 +137,10 @@ class TransactionCoordinator:
         """Run `operation(shard, new_producer_id, token, now_ms)`, and run it again with an id if it needs one."""
 
         def run(new_id: int | None) -> T | NeedsProducerId | asyncio.Future[T | NeedsProducerId]:
-            partition, shard = self.find(transactional_id)
-            if isinstance(shard, ErrorCode):
-                return refusal(shard)
-            return self.runtime.run(
-                partition, lambda shard, token, now_ms: operation(shard, new_id, token, now_ms)
+            return self.run(
+                transactional_id,
+                lambda shard, token, now_ms: operation(shard, new_id, token, now_ms),
+                refusal,
             )
 
         async def run_with_next_id() -> T:
@@ -195,14 +162,12 @@ class TransactionCoordinator:
         client_version: int = 0,
     ) -> ErrorCode | Awaitable[ErrorCode]:
         """Add partitions to a transaction; see TransactionShard.add_partitions."""
-        partition, shard = self.find(transactional_id)
-        if isinstance(shard, ErrorCode):
-            return shard
-        return self.runtime.run(
-            partition,
+        return self.run(
+            transactional_id,
             lambda shard, token, now_ms: shard.add_partitions(
                 transactional_id, producer_id, producer_epoch, tps, token, now_ms, client_version
             ),
+            lambda error: error,
         )
 
     def end_transaction(self, asked: End) -> Ended | Awaitable[Ended]:

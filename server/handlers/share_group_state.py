@@ -43,7 +43,7 @@ def _handler(operation: StateOperation[Any, Any]) -> Handler[Any]:
         answers = []
         for row in (yield from operation.rows(request)):
             yield
-            answers.append(coordinator.run(operation, request.group_id, row))
+            answers.append(coordinator.ask(operation, request.group_id, row))
         return ctx.later(_all(ctx, answers), operation.response)
 
     return handle

@@ -8,19 +8,16 @@ of one group is limited, too.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
-from ...shares import LARGE, SMALL, Shares
+from ..account import Account
 from ..write_pace import WritePace
 
 if TYPE_CHECKING:
     from .config import GroupConfig
-
-logger = logging.getLogger(__name__)
 
 #: A group without members or offsets: the object, its tables and its entry in the shard.
 GROUP_BYTES = 1500
@@ -39,18 +36,17 @@ SMALL_GROUP_BYTES = 64 * 1024
 
 
 class GroupMemory:
-    """The account of all groups of a broker. Unit: bytes, estimated.
+    """The accounts of all groups of a broker: their members, and their stored offsets.
 
     Shape: `pace` is the account of what was written for clients.
     """
 
-    __slots__ = ("_members", "_offsets", "_reported", "pace")
+    __slots__ = ("_members", "_offsets", "pace")
 
     def __init__(self) -> None:
         self.pace = WritePace()
-        self._members = Shares()
-        self._offsets = Shares()
-        self._reported: set[str] = set()
+        self._members = Account("groups", "kwire.group.members.max.bytes")
+        self._offsets = Account("groups", "kwire.group.offsets.max.bytes")
 
     @property
     def members(self) -> int:
@@ -78,27 +74,13 @@ class GroupMemory:
         self, config: GroupConfig, client: Hashable, held: int, more: int
     ) -> ErrorCode:
         """The same for what the broker keeps about topics that members read, however large the group is."""
-        most = config.members_max_bytes
-        if more <= 0:
-            return ErrorCode.NONE
-        times = SMALL if held + more <= SMALL_GROUP_BYTES else LARGE
-        if self._members.refuses(client, more, most, times):
-            self._report("kwire.group.members.max.bytes", most, client)
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if self._reported and self.members < most // 2:
-            self._reported.discard("kwire.group.members.max.bytes")
-        return ErrorCode.NONE
+        is_small = held + more <= SMALL_GROUP_BYTES
+        return self._members.error(client, more, config.members_max_bytes, is_small=is_small)
 
     def refuses_offsets(self, config: GroupConfig, client: Hashable, more: int) -> ErrorCode:
         """The error if this many more bytes of offsets may not be stored: COORDINATOR_LOAD_IN_PROGRESS, as above."""
-        most = config.offsets_max_bytes
-        times = SMALL if more <= SMALL_GROUP_BYTES else LARGE
-        if more <= 0 or not self._offsets.refuses(client, more, most, times):
-            if self._reported and self.offsets < most // 2:
-                self._reported.discard("kwire.group.offsets.max.bytes")
-            return ErrorCode.NONE
-        self._report("kwire.group.offsets.max.bytes", most, client)
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        is_small = more <= SMALL_GROUP_BYTES
+        return self._offsets.error(client, more, config.offsets_max_bytes, is_small=is_small)
 
     def hold_members(self, client: Hashable, change: int) -> None:
         """Count more memory for the members of a client's group, or less if negative."""
@@ -112,15 +94,3 @@ class GroupMemory:
         """Count a group for another client."""
         self._members.move(before, after, members)
         self._offsets.move(before, after, offsets)
-
-    def _report(self, setting: str, limit: int, client: Hashable) -> None:
-        """Log once that a limit is reached, until less than half of it is in use."""
-        if setting not in self._reported:
-            self._reported.add(setting)
-            logger.warning(
-                "groups have reached %s=%d, or one client's share of it: requests of %s that need more are refused, and"
-                " clients retry",
-                setting,
-                limit,
-                client,
-            )

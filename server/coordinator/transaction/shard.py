@@ -119,7 +119,7 @@ class TransactionShard:
         transaction = self.transactions.get(asked.transactional_id)
         stored = None if transaction is None else transaction.stored
         if transaction is not None and transaction.account is NOBODY:
-            self.memory.shares.move(NOBODY, asked.account, transaction.held_bytes)
+            self.memory.account.move(NOBODY, asked.account, transaction.held_bytes)
             transaction.account = asked.account
         answer: Initialized | NeedsProducerId | None = None
         if transaction is not None and transaction.pending is not None:
@@ -601,14 +601,14 @@ class TransactionShard:
     def count(self, transaction: Transaction) -> None:
         """Update the memory that is counted for a transactional id."""
         now = state_bytes(transaction.transactional_id, transaction.stored)
-        self.memory.shares.hold(transaction.account, now - transaction.held_bytes)
+        self.memory.account.hold(transaction.account, now - transaction.held_bytes)
         transaction.held_bytes = now
 
     def forget(self, name: str) -> None:
         """Remove a transactional id from memory."""
         transaction = self.transactions.pop(name, None)
         if transaction is not None:
-            self.memory.shares.hold(transaction.account, -transaction.held_bytes)
+            self.memory.account.hold(transaction.account, -transaction.held_bytes)
 
     def settle(self, name: str) -> Transaction:
         """Return a transaction whose write has succeeded or failed."""
