@@ -13,12 +13,11 @@ import base64
 import json
 import re
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 from kwire.codec import decode
 from kwire.errors import CorruptRecord, WireError
+from kwire.messages.internal import TOPICS, decode_key, decode_value, number_of, topic_messages
 from kwire.messages.internal.cluster_metadata_frames import decode_frame
 from kwire.messages.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -38,37 +37,12 @@ from kwire.types import Array, Uuid, uuid_to_str
 
 from ..metadata.internal_topics import CLUSTER_METADATA_TOPIC
 
-#: Internal topic -> modules of kwire.messages.internal with its records.
-TOPICS = {
-    "__consumer_offsets": (
-        "offset_commit",
-        "group_metadata",
-        "consumer_group",
-        "share_group",
-        "streams_group",
-    ),
-    "__transaction_state": ("transaction_log",),
-    "__share_group_state": ("share_state",),
-}
 #: Fields whose bytes are another message, in groups of the protocol type `consumer`.
 INSIDE: dict[str, type[Any]] = {
     "subscription": ConsumerProtocolSubscription,
     "assignment": ConsumerProtocolAssignment,
 }
 INSIDE_VERSIONS = 3
-
-
-@cache
-def classes_of(topic: str) -> dict[tuple[str, int], type[Any]]:
-    """The messages of a topic, by kind and type of key."""
-    found = {}
-    for name in TOPICS[topic]:
-        for each in vars(import_module(f"kwire.messages.internal.{name}")).values():
-            if isinstance(each, type) and issubclass(each, Struct) and each is not Struct:
-                schema = schema_of(each)
-                if schema.key_type is not None:
-                    found[schema.kind, schema.key_type] = each
-    return found
 
 
 def decoder_of(topic: str | None) -> Callable[[Record], str | None] | None:
@@ -80,20 +54,21 @@ def decoder_of(topic: str | None) -> Callable[[Record], str | None] | None:
         return metadata_text
     if topic not in TOPICS:
         return None
-    classes = classes_of(topic)
+    keys, values = topic_messages(topic), topic_messages(topic, "coordinator-value")
 
     def text_of(record: Record) -> str | None:
-        if record.key is None or len(record.key) < 2:
+        if record.key is None:
             return None
-        key_type = int.from_bytes(record.key[:2], "big")
         try:
-            key_class = classes["coordinator-key", key_type]
-            key = decode(key_class, record.key, schema_of(key_class).versions.lowest, 2)
+            key_type = number_of(record.key)
+            key = decode_key(record.key, keys)
+            if key is None:
+                return None
             said = f"key: {compact({'type': str(key_type), 'data': as_json(key)})}"
             if record.value is None:
                 return f"{said} payload: <DELETE>"
-            version = int.from_bytes(record.value[:2], "big")
-            value = decode(classes["coordinator-value", key_type], record.value, version, 2)
+            version = number_of(record.value)
+            value: Any = decode_value(values[key_type], record.value)
         except (KeyError, WireError):
             return None
         return f"{said} payload: {compact({'version': str(version), 'data': as_json(value)})}"

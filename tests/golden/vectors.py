@@ -14,7 +14,13 @@ from kwire import interpreter
 from kwire.codec import decode, encode
 from kwire.errors import WireError
 from kwire.header import request_header_version, response_header_version
-from kwire.messages.internal import decode_key, decode_value, encode_key, encode_value
+from kwire.messages.internal import (
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+    topic_messages,
+)
 from tests.golden.json_form import from_json, to_json
 from tests.golden.recorded import DATA, read_lines
 from tests.support.catalogue import all_messages, variants
@@ -95,7 +101,7 @@ def _check_surroundings(cls: type, version: int, data: bytes, vector: Vector) ->
                 topic = "__transaction_state"
             elif cls.__name__.startswith(("ShareSnapshot", "ShareUpdate")):
                 topic = "__share_group_state"
-            key = decode_key(stored, topic)
+            key = decode_key(stored, topic_messages(topic))
             if type(key) is not cls or encode_key(key) != stored:
                 return f"stored key read as {key}"
         elif encode_value(decode_value(cls, stored), version) != stored:

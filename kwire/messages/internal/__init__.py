@@ -8,16 +8,20 @@ Source: CoordinatorRecordSerde, GroupMetadataManager and TransactionLog of Apach
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import import_module
-from typing import TypeVar
+from struct import Struct
+from typing import Any, TypeVar
 
 from kwire.codec import Buffer, decode, encode
-from kwire.errors import BadVersion, EncodeError, Truncated
+from kwire.errors import EncodeError, Truncated
 from kwire.schema import schema_of
 
 T = TypeVar("T")
 
-_MODULES = {
+#: The internal topics of coordinators, and the modules of this folder with their messages.
+TOPICS = {
     "__consumer_offsets": (
         "offset_commit",
         "group_metadata",
@@ -29,21 +33,40 @@ _MODULES = {
     "__share_group_state": ("share_state",),
 }
 
-_keys: dict[str, dict[int, type]] = {}
+_INT16 = Struct(">h").unpack_from
+
+#: The messages of keys by key type.
+Keys = Mapping[int, type]
 
 
-def decode_key(buffer: Buffer, topic: str = "__consumer_offsets") -> object:
-    """Read a record's key in an internal topic.
+def keys(classes: Iterable[type]) -> dict[int, type]:
+    """The messages of keys by their key type. Errors: EncodeError for a message that is no key."""
+    return {_key_type(cls): cls for cls in classes}
 
-    Errors: WireError; BadVersion if the key type is not known; readers should skip such records.
+
+@cache
+def topic_messages(topic: str, kind: str = "coordinator-key") -> dict[int, type]:
+    """The messages of a kind in an internal topic, by key type; "coordinator-value" is the other kind."""
+    found: dict[int, type] = {}
+    for name in TOPICS[topic]:
+        for value in vars(import_module(f"{__name__}.{name}")).values():
+            if isinstance(value, type) and "__kwire__" in vars(value):
+                schema = schema_of(value)
+                if schema.kind == kind and schema.key_type is not None:
+                    found[schema.key_type] = value
+    return found
+
+
+def decode_key(buffer: Buffer, known: Keys) -> Any | None:
+    """Read a record's key, which is one of the known messages; None for another key type: readers skip such records.
+
+    Errors: WireError.
     """
-    keys = _keys.get(topic) or _load_keys(topic)
-    key_type = _number(buffer, "key")
-    # Before 3.x the key type of an offset was its version: 0 and 1 have the same layout.
-    cls = keys.get(key_type)
-    if cls is None:
-        raise BadVersion(f"key type {key_type} is not known in {topic}", offset=0)
-    return decode(cls, buffer, schema_of(cls).versions.highest, 2)
+    cls = known.get(number_of(buffer))
+    return None if cls is None else decode(cls, buffer, schema_of(cls).versions.highest, 2)
+
+
+_heads: dict[type, tuple[bytes, int]] = {}
 
 
 def encode_key(key: object) -> bytes:
@@ -51,10 +74,12 @@ def encode_key(key: object) -> bytes:
 
     Errors: EncodeError.
     """
-    schema = schema_of(type(key))
-    if schema.kind != "coordinator-key" or schema.key_type is None:
-        raise EncodeError("is not the key of a coordinator's record", api=schema.name)
-    return schema.key_type.to_bytes(2, "big") + encode(key, schema.versions.highest)
+    cls = type(key)
+    head = _heads.get(cls)
+    if head is None:
+        head = _key_type(cls).to_bytes(2, "big"), schema_of(cls).versions.highest
+        _heads[cls] = head
+    return head[0] + encode(key, head[1])
 
 
 def decode_value(cls: type[T], buffer: Buffer) -> T:
@@ -62,7 +87,7 @@ def decode_value(cls: type[T], buffer: Buffer) -> T:
 
     Errors: WireError; BadVersion if the version is not known.
     """
-    return decode(cls, buffer, _number(buffer, cls.__name__), 2)
+    return decode(cls, buffer, number_of(buffer), 2)
 
 
 def encode_value(value: object, version: int) -> bytes:
@@ -73,19 +98,16 @@ def encode_value(value: object, version: int) -> bytes:
     return version.to_bytes(2, "big") + encode(value, version)
 
 
-def _number(buffer: Buffer, name: str) -> int:
+def number_of(buffer: Buffer) -> int:
+    """The number that a key or value begins with: its key type, or its version. Errors: Truncated."""
     if len(buffer) < 2:
-        raise Truncated(f"{len(buffer)} bytes", api=name, offset=0)
-    return int.from_bytes(buffer[:2], "big", signed=True)
+        raise Truncated(f"{len(buffer)} bytes have no room for a key type or version", offset=0)
+    number: int = _INT16(buffer)[0]
+    return number
 
 
-def _load_keys(topic: str) -> dict[int, type]:
-    found: dict[int, type] = {}
-    for name in _MODULES[topic]:
-        for value in vars(import_module(f"{__name__}.{name}")).values():
-            if isinstance(value, type) and "__kwire__" in vars(value):
-                schema = schema_of(value)
-                if schema.kind == "coordinator-key" and schema.key_type is not None:
-                    found[schema.key_type] = value
-    _keys[topic] = found
-    return found
+def _key_type(cls: type) -> int:
+    schema = schema_of(cls)
+    if schema.kind != "coordinator-key" or schema.key_type is None:
+        raise EncodeError("is not the key of a coordinator's record", api=schema.name)
+    return schema.key_type

@@ -1,44 +1,42 @@
 """The records of classic groups and of offsets in __consumer_offsets, as values and as bytes.
 
-    key   int16 0 or 1 (1 is written), group, topic, partition     value  OffsetCommitValue 0-4
-    key   int16 2, group                                            value  GroupMetadataValue 0-4
-    value int16 version, then the fields; 3 is written, or 4 for an offset with the id of its topic
-          (as in Apache Kafka 4), or 1 for one with its own expire time, which only that version
-          has. A null value is a tombstone.
+    key type 0 or 1 (1 is written)    value  OffsetCommitValue 0-4
+    key type 2                        value  GroupMetadataValue 0-4
+
+Version 3 of the values is written, or 4 for an offset with the id of its topic (as in Apache Kafka 4), or 1 for one with
+its own expire time, which only that version has. A null value is a tombstone.
 
 Source: GroupMetadataManager.scala.
 """
 
 from __future__ import annotations
 
-from struct import Struct
 from sys import intern
 from typing import NamedTuple
 
-from kwire.codec import decode, encode
+from kwire.messages.internal import decode_value, encode_key, encode_value, number_of
 from kwire.messages.internal.group_metadata import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
 )
-from kwire.messages.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kwire.messages.internal.offset_commit import (
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from kwire.records.layout import NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
 from .offset_store import OffsetAndMetadata
 from .state import Group, GroupState, Member
 
-OFFSET_KEY_TYPE = 1
-GROUP_KEY_TYPE = 2
-CLASSIC_KEY_TYPES = range(GROUP_KEY_TYPE + 1)
 OFFSET_VALUE_VERSION = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 OFFSET_VALUE_VERSION_WITH_TOPIC_ID = 4
 GROUP_VALUE_VERSION = 3
 
-_INT16 = Struct(">h")
-_OFFSET_KEY_PREFIX = _INT16.pack(OFFSET_KEY_TYPE)
-_GROUP_KEY_PREFIX = _INT16.pack(GROUP_KEY_TYPE)
+CLASSIC_KEYS = (LegacyOffsetCommitKey, OffsetCommitKey, GroupMetadataKey)
 
 
 class OffsetRecord(NamedTuple):
@@ -62,12 +60,10 @@ ClassicRecord = OffsetRecord | GroupRecord
 def encode_classic_record(record: ClassicRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
     if isinstance(record, GroupRecord):
-        key = GroupMetadataKey(group=record.group_id)
-        return _GROUP_KEY_PREFIX + encode(key, 0), record.value
+        return encode_key(GroupMetadataKey(group=record.group_id)), record.value
     tp = record.tp
-    offset_key = OffsetCommitKey(group=record.group_id, topic=tp.topic, partition=tp.partition)
-    key_bytes = _OFFSET_KEY_PREFIX + encode(offset_key, 0)
-    return key_bytes, None if record.value is None else encode_offset(record.value)
+    key = OffsetCommitKey(group=record.group_id, topic=tp.topic, partition=tp.partition)
+    return encode_key(key), None if record.value is None else encode_offset(record.value)
 
 
 def encode_offset(value: OffsetAndMetadata) -> bytes:
@@ -86,33 +82,30 @@ def encode_offset(value: OffsetAndMetadata) -> bytes:
     elif value.topic_id is not None:
         version = OFFSET_VALUE_VERSION_WITH_TOPIC_ID
         message.topic_id = value.topic_id
-    return _INT16.pack(version) + encode(message, version)
+    return encode_value(message, version)
 
 
 def decode_classic_record(
-    key: bytes | memoryview, value: bytes | memoryview | None
+    key: LegacyOffsetCommitKey | OffsetCommitKey | GroupMetadataKey,
+    value: bytes | memoryview | None,
 ) -> ClassicRecord:
-    """Decode a record whose key is one of CLASSIC_KEY_TYPES. Errors: WireError if the bytes do not match their version."""
-    (key_type,) = _INT16.unpack_from(key)
-    if key_type == GROUP_KEY_TYPE:
-        group_key = decode(GroupMetadataKey, key, 0, 2)
-        return GroupRecord(group_key.group, None if value is None else bytes(value))
-    offset_key = decode(OffsetCommitKey, key, 0, 2)  # that of version 0 has the same fields
-    tp = TopicPartition(intern(offset_key.topic), offset_key.partition)
-    return OffsetRecord(offset_key.group, tp, None if value is None else decode_offset(value))
+    """Decode a record with one of CLASSIC_KEYS. Errors: WireError if the bytes do not match their version."""
+    if isinstance(key, GroupMetadataKey):
+        return GroupRecord(key.group, None if value is None else bytes(value))
+    tp = TopicPartition(intern(key.topic), key.partition)
+    return OffsetRecord(key.group, tp, None if value is None else decode_offset(value))
 
 
 def decode_offset(value: bytes | memoryview) -> OffsetAndMetadata:
     """Decode an OffsetCommitValue."""
-    (version,) = _INT16.unpack_from(value)
-    message = decode(OffsetCommitValue, value, version, 2)
+    message = decode_value(OffsetCommitValue, value)
     return OffsetAndMetadata(
         message.offset,
         message.leader_epoch,
         message.metadata,
         message.commit_timestamp,
         message.expire_timestamp,
-        message.topic_id if version >= OFFSET_VALUE_VERSION_WITH_TOPIC_ID else None,
+        message.topic_id if number_of(value) >= OFFSET_VALUE_VERSION_WITH_TOPIC_ID else None,
     )
 
 
@@ -142,8 +135,7 @@ def group_record(group: Group, assignment: dict[str, bytes]) -> GroupRecord:
             for member in group.members.values()
         ],
     )
-    value = _INT16.pack(GROUP_VALUE_VERSION) + encode(message, GROUP_VALUE_VERSION)
-    return GroupRecord(group.group_id, value)
+    return GroupRecord(group.group_id, encode_value(message, GROUP_VALUE_VERSION))
 
 
 def restore_group(group: Group, value: bytes) -> None:
@@ -152,8 +144,7 @@ def restore_group(group: Group, value: bytes) -> None:
     Shape: the group becomes EMPTY or STABLE. The state time is known only if version 2 or later
     stored it; otherwise it is -1. Errors: WireError if the bytes do not match their version.
     """
-    (version,) = _INT16.unpack_from(value)
-    message = decode(GroupMetadataValue, value, version, 2)
+    message = decode_value(GroupMetadataValue, value)
     group.state = GroupState.STABLE if message.members else GroupState.EMPTY
     group.generation_id = message.generation
     group.protocol_type = message.protocol_type or None

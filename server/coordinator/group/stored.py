@@ -1,40 +1,34 @@
 """All records of a group coordinator in __consumer_offsets, as values and as bytes.
 
-Keys 0 to 2 belong to classic groups and offsets (records.py), 3 to 8 and 16 to consumer groups (consumer/records.py),
-10 to 15 to share groups (share/records.py). The other keys belong to protocols that kwire does not have; readers skip
-them.
+Those of classic groups and offsets are in records.py, those of consumer groups in consumer/records.py, those of share
+groups in share/records.py. The other keys belong to protocols that kwire does not have; readers skip them.
 """
 
 from __future__ import annotations
 
-from struct import Struct
+from kwire.messages.internal import decode_key, keys
 
-from .consumer.records import (
-    KEY_TYPES,
-    ConsumerGroupRecord,
-    decode_consumer_group_record,
-    encode_consumer_group_record,
-)
+from .consumer.records import FORMS as CONSUMER_FORMS
+from .consumer.records import ConsumerGroupRecord, encode_consumer_group_record
 from .records import (
-    CLASSIC_KEY_TYPES,
+    CLASSIC_KEYS,
     ClassicRecord,
     GroupRecord,
     OffsetRecord,
     decode_classic_record,
     encode_classic_record,
 )
-from .share.records import (
-    KEY_TYPES as SHARE_KEY_TYPES,
-)
-from .share.records import (
-    ShareGroupRecord,
-    decode_share_group_record,
-    encode_share_group_record,
-)
+from .share.records import FORMS as SHARE_FORMS
+from .share.records import ShareGroupRecord
 
 GroupCoordinatorRecord = ClassicRecord | ConsumerGroupRecord | ShareGroupRecord
 
-_INT16 = Struct(">h")
+_KEYS = keys((*CLASSIC_KEYS, *CONSUMER_FORMS.keys, *SHARE_FORMS.keys))
+_DECODERS = {
+    **dict.fromkeys(CLASSIC_KEYS, decode_classic_record),
+    **dict.fromkeys(CONSUMER_FORMS.keys, CONSUMER_FORMS.decode),
+    **dict.fromkeys(SHARE_FORMS.keys, SHARE_FORMS.decode),
+}
 
 
 def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
@@ -42,7 +36,7 @@ def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetRecord | GroupRecord):
         return encode_classic_record(record)
     if isinstance(record, ShareGroupRecord):
-        return encode_share_group_record(record)
+        return SHARE_FORMS.encode(record)
     return encode_consumer_group_record(record)
 
 
@@ -53,11 +47,8 @@ def decode_record(
 
     Errors: WireError if the bytes do not match their version.
     """
-    (key_type,) = _INT16.unpack_from(key)
-    if key_type in CLASSIC_KEY_TYPES:
-        return decode_classic_record(key, value)
-    if key_type in KEY_TYPES:
-        return decode_consumer_group_record(key, value)
-    if key_type in SHARE_KEY_TYPES:
-        return decode_share_group_record(key, value)
-    return None
+    decoded = decode_key(key, _KEYS)
+    if decoded is None:
+        return None
+    record: GroupCoordinatorRecord = _DECODERS[type(decoded)](decoded, value)
+    return record

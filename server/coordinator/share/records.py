@@ -1,8 +1,7 @@
 """The records of the share coordinator in __share_group_state, as values and as bytes.
 
-    key  int16, group id, topic id, partition    value  int16 0, then the fields
-     0                                            ShareSnapshot: the whole state; null deletes it
-     1                                            ShareUpdate: what a write changed since the snapshot
+    key type 0    ShareSnapshot: the whole state; null deletes it
+    key type 1    ShareUpdate: what a write changed since the snapshot
 
 The epoch of a share partition's snapshot is one higher than that of its previous snapshot; updates have the epoch of
 their snapshot.
@@ -11,19 +10,15 @@ Source: ShareCoordinatorRecordHelpers, ShareCoordinatorRecordSerde.
 
 from __future__ import annotations
 
-from struct import Struct
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from kwire.codec import decode, encode
-from kwire.errors import CorruptRecord
+from kwire.messages.internal import decode_key, decode_value, encode_key, encode_value, keys
 from kwire.messages.internal import share_state as stored
 
 from .rows import StateBatch
 
-SNAPSHOT, UPDATE = 0, 1
 VALUE_VERSION = 0
-
-_INT16 = Struct(">h")
 
 
 class ShareKey(NamedTuple):
@@ -67,14 +62,20 @@ class ShareRecord(NamedTuple):
     value: Snapshot | Update | None
 
 
-_KEYS: dict[int, type[Any]] = {SNAPSHOT: stored.ShareSnapshotKey, UPDATE: stored.ShareUpdateKey}
+#: The fields before the batches.
+_snapshot_fields = attrgetter(*Snapshot._fields[:-1])
+_update_fields = attrgetter(*Update._fields[:-1])
+
+_KEYS = keys([stored.ShareSnapshotKey, stored.ShareUpdateKey])
 
 
 def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
     value = record.value
-    kind = UPDATE if isinstance(value, Update) else SNAPSHOT
-    key = _INT16.pack(kind) + encode(_KEYS[kind](**record.key._asdict()), 0)
+    kinds: tuple[type[Any], type[Any]] = stored.ShareSnapshotKey, stored.ShareSnapshotValue
+    if isinstance(value, Update):
+        kinds = stored.ShareUpdateKey, stored.ShareUpdateValue
+    key = encode_key(kinds[0](**record.key._asdict()))
     if value is None:
         return key, None
     fields = value._asdict()
@@ -84,68 +85,28 @@ def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
         )
         for first, last, state, count in value.state_batches
     ]
-    message = (stored.ShareUpdateValue if kind == UPDATE else stored.ShareSnapshotValue)(**fields)
-    return key, _INT16.pack(VALUE_VERSION) + encode(message, VALUE_VERSION)
-
-
-def decode_key(key: bytes | memoryview) -> tuple[int, ShareKey] | None:
-    """Return the type and the share partition of a key; None for a key of a later release.
-
-    Errors: WireError.
-    """
-    kind = _version(key)
-    if kind not in _KEYS:
-        return None
-    message = decode(_KEYS[kind], key, 0, _INT16.size)
-    return kind, ShareKey(message.group_id, message.topic_id, message.partition)
+    return key, encode_value(kinds[1](**fields), VALUE_VERSION)
 
 
 def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> ShareRecord | None:
     """Decode a stored record; None for a key of a later release. Errors: WireError."""
-    found = decode_key(key)
+    found = decode_key(key, _KEYS)
     if found is None:
         return None
-    kind, share_key = found
+    share_key = ShareKey(found.group_id, found.topic_id, found.partition)
     if value is None:
         return ShareRecord(share_key, None)
-    message: Any
-    if kind == UPDATE:
-        message = decode(stored.ShareUpdateValue, value, _version(value), _INT16.size)
-        return ShareRecord(
-            share_key,
-            Update(
-                message.snapshot_epoch,
-                message.leader_epoch,
-                message.start_offset,
-                message.delivery_complete_count,
-                _batches(message),
-            ),
-        )
-    message = decode(stored.ShareSnapshotValue, value, _version(value), _INT16.size)
-    return ShareRecord(
-        share_key,
-        Snapshot(
-            message.snapshot_epoch,
-            message.state_epoch,
-            message.leader_epoch,
-            message.start_offset,
-            message.delivery_complete_count,
-            message.create_timestamp,
-            message.write_timestamp,
-            _batches(message),
-        ),
-    )
+    if isinstance(found, stored.ShareUpdateKey):
+        update = decode_value(stored.ShareUpdateValue, value)
+        return ShareRecord(share_key, Update._make((*_update_fields(update), _batches(update))))
+    snapshot = decode_value(stored.ShareSnapshotValue, value)
+    return ShareRecord(share_key, Snapshot._make((*_snapshot_fields(snapshot), _batches(snapshot))))
 
 
-def _batches(message: Any) -> tuple[StateBatch, ...]:
+def _batches(
+    message: stored.ShareSnapshotValue | stored.ShareUpdateValue,
+) -> tuple[StateBatch, ...]:
     return tuple(
         StateBatch(row.first_offset, row.last_offset, row.delivery_state, row.delivery_count)
         for row in message.state_batches
     )
-
-
-def _version(data: bytes | memoryview) -> int:
-    if len(data) < _INT16.size:
-        raise CorruptRecord(f"{len(data)} bytes have no room for a version")
-    version: int = _INT16.unpack_from(data)[0]
-    return version

@@ -1,9 +1,6 @@
 """The records of the transaction coordinator in __transaction_state, as values and as bytes.
 
-    key   int16 0, transactional id
-    value int16 version, then TransactionLogValue of that version. A null value is a tombstone.
-          Partitions are null in the state Empty and an array, perhaps without entries, in every
-          other.
+A null value is a tombstone. Partitions are null in the state Empty and an array, perhaps without entries, in every other.
 
 Version 1 is written if transaction.version is 1 or more, otherwise version 0; both are read.
 Version 1 adds tagged fields: previous and next producer id, and the client's version of the
@@ -14,12 +11,11 @@ Source: TransactionLog.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from struct import Struct
 from sys import intern
 from typing import NamedTuple
 
-from kwire.codec import decode, encode
 from kwire.errors import CorruptRecord
+from kwire.messages import internal
 from kwire.messages.internal.transaction_log import (
     PartitionsSchema,
     TransactionLogKey,
@@ -29,10 +25,7 @@ from kwire.messages.internal.transaction_log import (
 from ...metadata.topic_partition import TopicPartition
 from .state import TransactionMetadata, TransactionState
 
-KEY_TYPE = 0
-
-_INT16 = Struct(">h")
-_KEY_PREFIX = _INT16.pack(KEY_TYPE)
+_KEYS = internal.keys([TransactionLogKey])
 
 
 class TransactionRecord(NamedTuple):
@@ -44,7 +37,7 @@ class TransactionRecord(NamedTuple):
 
 def encode_record(record: TransactionRecord, version: int = 0) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record, the value in the given version."""
-    key = _KEY_PREFIX + encode(TransactionLogKey(transactional_id=record.transactional_id), 0)
+    key = internal.encode_key(TransactionLogKey(transactional_id=record.transactional_id))
     return key, None if record.value is None else encode_value(record.value, version)
 
 
@@ -69,7 +62,7 @@ def encode_value(value: TransactionMetadata, version: int = 0) -> bytes:
         message.previous_producer_id = value.previous_producer_id
         message.next_producer_id = value.next_producer_id
         message.client_transaction_version = value.client_version
-    return _INT16.pack(version) + encode(message, version)
+    return internal.encode_value(message, version)
 
 
 def decode_record(
@@ -79,15 +72,16 @@ def decode_record(
 
     Errors: WireError if the bytes do not match their version.
     """
-    if version_of(key) != KEY_TYPE:
+    decoded = internal.decode_key(key, _KEYS)
+    if decoded is None:
         return None
-    transactional_id = decode(TransactionLogKey, key, 0, 2).transactional_id
-    return TransactionRecord(transactional_id, None if value is None else decode_value(value))
+    state = None if value is None else decode_value(value)
+    return TransactionRecord(decoded.transactional_id, state)
 
 
 def decode_value(value: bytes | memoryview) -> TransactionMetadata:
     """Decode a TransactionLogValue. Errors: WireError."""
-    message = decode(TransactionLogValue, value, version_of(value), 2)
+    message = internal.decode_value(TransactionLogValue, value)
     try:
         state = TransactionState(message.transaction_status)
     except ValueError:
@@ -109,14 +103,6 @@ def decode_value(value: bytes | memoryview) -> TransactionMetadata:
         message.next_producer_id,
         message.client_transaction_version,
     )
-
-
-def version_of(stored: bytes | memoryview) -> int:
-    """Return the version that a key or value begins with. Errors: CorruptRecord."""
-    if len(stored) < _INT16.size:
-        raise CorruptRecord(f"{len(stored)} bytes have no room for a version")
-    version: int = _INT16.unpack_from(stored)[0]
-    return version
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -22,13 +22,13 @@ from server.coordinator.group.consumer.records import (
     RegexRecord,
     TargetEpochRecord,
     TargetRecord,
-    decode_consumer_group_record,
 )
 from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.modern.machine import PROMPT_MS, RETRY_MS
 from server.coordinator.group.modern.members import MemberState
 from server.coordinator.group.modern.order import hash_of_name
 from server.coordinator.group.modern.refusal import Refusal
+from server.coordinator.group.stored import decode_record
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (
     REBALANCE_MS,
@@ -51,7 +51,7 @@ def machine() -> ConsumerMachine:
 
 def written(machine: ConsumerMachine, since: int) -> list[type]:
     return [
-        type(decode_consumer_group_record(key, value))
+        type(decode_record(key, value))
         for batch in machine.log[since:]
         for key, value in batch.stored
     ]

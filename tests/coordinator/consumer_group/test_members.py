@@ -18,12 +18,12 @@ from server.coordinator.group.consumer.records import (
     MemberRecord,
     PartitionMetadataRecord,
     TargetRecord,
-    decode_consumer_group_record,
 )
 from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.memory import GroupMemory
 from server.coordinator.group.modern.members import MemberState
 from server.coordinator.group.modern.surroundings import GroupSettings, Metadata
+from server.coordinator.group.stored import decode_record
 from server.coordinator.group_coordinator import GroupCoordinator, random_uuid
 from server.metadata.image import BrokerRegistration
 from server.turns import exhaust
@@ -516,7 +516,7 @@ def test_a_target_is_written_only_for_members_whose_share_changes(
 
     def targets_written(since: int) -> list[str]:
         records = [
-            decode_consumer_group_record(key, value)
+            decode_record(key, value)
             for batch in machine.log[since:]
             for key, value in batch.stored
         ]

@@ -24,12 +24,12 @@ from server.coordinator.group.consumer.records import (
     RegexRecord,
     TargetEpochRecord,
     TargetRecord,
-    decode_consumer_group_record,
     encode_consumer_group_record,
 )
 from server.coordinator.group.consumer.replay import replay
 from server.coordinator.group.memory import GroupMemory
 from server.coordinator.group.modern.members import MemberState
+from server.coordinator.group.stored import decode_record
 
 A, B = b"A" * 16, b"B" * 16
 
@@ -63,10 +63,10 @@ ALL: list[ConsumerGroupRecord] = [
 @pytest.mark.parametrize("record", ALL, ids=lambda record: type(record).__name__)
 def test_a_record_is_read_as_it_was_written(record: Any) -> None:
     key, value = encode_consumer_group_record(record)
-    assert decode_consumer_group_record(key, value) == record
+    assert decode_record(key, value) == record
     tombstone = record._replace(value=None)
     assert encode_consumer_group_record(tombstone) == (key, None)
-    assert decode_consumer_group_record(key, None) == tombstone
+    assert decode_record(key, None) == tombstone
 
 
 def test_partitions_without_epochs_have_that_of_their_member() -> None:
@@ -81,7 +81,7 @@ def test_partitions_without_epochs_have_that_of_their_member() -> None:
             value = stored.ConsumerGroupCurrentMemberAssignmentValue(
                 member_epoch=epoch, assigned_partitions=rows
             )
-            record = decode_consumer_group_record(key, b"\0\0" + encode(value, 0))
+            record = decode_record(key, b"\0\0" + encode(value, 0))
             assert isinstance(record, CurrentRecord) and record.value is not None
             assert record.value.assigned == {A: {1: expected, 2: expected}}
 
@@ -106,7 +106,7 @@ def test_an_absent_list_of_epochs_is_not_written_and_null_is() -> None:
 def group_of(*records: ConsumerGroupRecord) -> ConsumerGroup:
     group = ConsumerGroup("g", GroupMemory())
     for record in records:
-        replay(group, decode_consumer_group_record(*encode_consumer_group_record(record)))
+        replay(group, decode_record(*encode_consumer_group_record(record)))
     return group
 
 
@@ -124,7 +124,7 @@ def test_a_member_of_the_consumer_protocol_is_stored_as_by_apache_kafka() -> Non
     )
     key, value = encode_consumer_group_record(MemberRecord("group", "n0", member))
     assert value == stored
-    assert decode_consumer_group_record(key, stored) == MemberRecord("group", "n0", member)
+    assert decode_record(key, stored) == MemberRecord("group", "n0", member)
 
 
 def test_replay_builds_a_group_and_what_is_derived_from_it() -> None:

@@ -13,8 +13,8 @@ from kwire.messages.share_group_heartbeat import (
 from server.coordinator.group.modern.draft import AssignTarget
 from server.coordinator.group.modern.surroundings import Client
 from server.coordinator.group.share.group import ShareGroup
-from server.coordinator.group.share.records import decode_share_group_record
 from server.coordinator.group.share.states import InitializeStates
+from server.coordinator.group.stored import decode_record
 from server.coordinator.share.rows import StateOutcome
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import ConsumerMachine, topic_id
@@ -103,9 +103,7 @@ class ShareMachine(ConsumerMachine):
     def written_share(self, since: int) -> list[Any]:
         """The records of batches that were committed since then."""
         return [
-            decode_share_group_record(key, value)
-            for batch in self.log[since:]
-            for key, value in batch.stored
+            decode_record(key, value) for batch in self.log[since:] for key, value in batch.stored
         ]
 
 

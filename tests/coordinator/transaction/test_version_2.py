@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.transaction.records import version_of
+from kwire.messages.internal import number_of
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import Initialized
 from tests.coordinator.transaction.machine import A0, A1, ID, TIMEOUT_MS, Machine, hard_state
@@ -275,7 +275,7 @@ def test_values_of_version_1_are_written_and_loaded(machine: Machine) -> None:
     last = exhausted(machine)
     machine.add(last, A0)
     machine.end(last, True)
-    assert {version_of(value) for _, value in machine.log if value is not None} == {1}
+    assert {number_of(value) for _, value in machine.log if value is not None} == {1}
     assert hard_state(machine.reload()) == hard_state(machine.shard)
 
 
@@ -284,7 +284,7 @@ def test_broker_of_the_older_protocol_writes_values_of_version_0() -> None:
     producer = machine.producer()
     machine.add(producer, A0)
     machine.end(producer, True)
-    assert {version_of(value) for _, value in machine.log if value is not None} == {0}
+    assert {number_of(value) for _, value in machine.log if value is not None} == {0}
 
 
 def test_broker_of_the_older_protocol_ends_what_a_later_one_prepared() -> None:

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 from kwire.api import ApiKey
 from kwire.codec import decode, encode
+from kwire.messages.internal import keys
 from kwire.messages.internal.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from kwire.messages.internal.group_metadata import GroupMetadataValue
 from kwire.records.batch import iter_batches
-from server.coordinator.group.consumer.records import KEY_TYPES
+from server.coordinator.group.consumer.records import FORMS
 from server.coordinator.group.modern.order import topics_in_order
 from server.coordinator.group.partitioner import partition_for
 from server.coordinator.group.stored import decode_record, encode_record
@@ -145,7 +146,7 @@ class Side:
     """One broker, and the knowledge of its members; ids of topics are replaced by their names."""
 
     #: The keys of the records that are compared.
-    key_types: frozenset[int] = KEY_TYPES
+    key_types: frozenset[int] = frozenset(keys(FORMS.keys))
     partitions: Mapping[str, int] = PARTITIONS
 
     @staticmethod

@@ -13,8 +13,9 @@ import time
 from typing import Any
 
 from kwire.api import ApiKey
+from kwire.messages.internal import keys
 from server.coordinator.group.modern.order import BUCKETS
-from server.coordinator.group.share.records import KEY_TYPES
+from server.coordinator.group.share.records import FORMS
 from server.coordinator.group.share.simple import hash_of_key, sized
 
 from .random_groups import NAMES, Member, Side, Step, compare, is_in_order
@@ -99,7 +100,7 @@ def place(key: tuple[bytes, int], buckets: int) -> int:
 class ShareSide(Side):
     """One broker with members of a share group."""
 
-    key_types = KEY_TYPES
+    key_types = frozenset(keys(FORMS.keys))
     partitions = PARTITIONS
 
     @staticmethod

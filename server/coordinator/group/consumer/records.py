@@ -1,6 +1,6 @@
 """The records of consumer groups in __consumer_offsets, as values and as bytes.
 
-    key   int16, then group id and what follows          value  int16 0, then the fields; null is a tombstone
+    key type, group id and what follows                  value; null is a tombstone
      3                                                    epoch of the group, hash of its topics' metadata
      4                                                    partitions of topics, before 4.1; deleted when met
      5    member id                                       what the member has said about itself
@@ -15,20 +15,15 @@ Source: GroupCoordinatorRecordHelpers, CoordinatorRecordType.
 from __future__ import annotations
 
 from collections.abc import Collection
-from struct import Struct
 from sys import intern
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kwire.codec import decode, encode
 from kwire.messages.internal import consumer_group as stored
 
 from ..modern.members import MemberState, Partitions
+from ..modern.records import Form, Forms, from_rows, in_rows
 from .group import ConsumerGroup, ResolvedRegex
 from .member import ClassicMember, ConsumerGroupMember, PartitionEpochs
-
-VALUE_VERSION = 0
-
-_INT16 = Struct(">h")
 
 
 class EpochRecord(NamedTuple):
@@ -94,18 +89,6 @@ ConsumerGroupRecord = (
     | RegexRecord
 )
 
-_KEYS: dict[type, tuple[int, type]] = {
-    EpochRecord: (3, stored.ConsumerGroupMetadataKey),
-    PartitionMetadataRecord: (4, stored.ConsumerGroupPartitionMetadataKey),
-    MemberRecord: (5, stored.ConsumerGroupMemberMetadataKey),
-    TargetEpochRecord: (6, stored.ConsumerGroupTargetAssignmentMetadataKey),
-    TargetRecord: (7, stored.ConsumerGroupTargetAssignmentMemberKey),
-    CurrentRecord: (8, stored.ConsumerGroupCurrentMemberAssignmentKey),
-    RegexRecord: (16, stored.ConsumerGroupRegularExpressionKey),
-}
-_KEY_MESSAGES = dict(_KEYS.values())
-KEY_TYPES = frozenset(_KEY_MESSAGES)
-
 
 class EncodedTarget(TargetRecord):
     """A target record whose key and value were encoded in advance."""
@@ -136,52 +119,17 @@ def tombstones(group: ConsumerGroup, member_ids: Collection[str]) -> list[Consum
 
 def encode_consumer_group_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
-    if isinstance(record, EncodedTarget):
-        return record.stored
-    key_type, message = _KEYS[type(record)]
-    key = _INT16.pack(key_type) + encode(
-        message(**dict(zip(record._fields[:-1], record, strict=False))), 0
+    return record.stored if isinstance(record, EncodedTarget) else FORMS.encode(record)
+
+
+def _current_value(member: ConsumerGroupMember) -> stored.ConsumerGroupCurrentMemberAssignmentValue:
+    return stored.ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=member.state,
+        assigned_partitions=_with_epochs(member.assigned),
+        partitions_pending_revocation=_with_epochs(member.revoking),
     )
-    if record.value is None:
-        return key, None
-    if isinstance(record, PartitionMetadataRecord):
-        return key, record.value
-    return key, _INT16.pack(VALUE_VERSION) + encode(_value(record), VALUE_VERSION)
-
-
-def _value(record: ConsumerGroupRecord) -> Any:
-    """The message of a record's value."""
-    match record:
-        case EpochRecord(_, (epoch, metadata_hash)):
-            return stored.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-        case TargetEpochRecord(_, (epoch, timestamp_ms)):
-            return stored.ConsumerGroupTargetAssignmentMetadataValue(
-                assignment_epoch=epoch, assignment_timestamp=timestamp_ms
-            )
-        case MemberRecord(_, _, ConsumerGroupMember() as member):
-            return _member_value(member)
-        case TargetRecord(_, _, partitions) if partitions is not None:
-            return stored.ConsumerGroupTargetAssignmentMemberValue(
-                topic_partitions=[
-                    stored.TopicPartition(topic_id=topic_id, partitions=sorted(some))
-                    for topic_id, some in partitions.items()
-                ]
-            )
-        case CurrentRecord(_, _, ConsumerGroupMember() as member):
-            return stored.ConsumerGroupCurrentMemberAssignmentValue(
-                member_epoch=member.member_epoch,
-                previous_member_epoch=member.previous_member_epoch,
-                state=member.state,
-                assigned_partitions=_with_epochs(member.assigned),
-                partitions_pending_revocation=_with_epochs(member.revoking),
-            )
-        case RegexRecord(_, _, ResolvedRegex() as resolved):
-            return stored.ConsumerGroupRegularExpressionValue(
-                topics=sorted(resolved.topics),
-                version=resolved.version,
-                timestamp=resolved.timestamp_ms,
-            )
-    raise TypeError(f"no value for {record!r}")
 
 
 def _member_value(member: ConsumerGroupMember) -> stored.ConsumerGroupMemberMetadataValue:
@@ -218,49 +166,9 @@ def _with_epochs(partitions: PartitionEpochs) -> list[stored.TopicPartitions]:
     ]
 
 
-def decode_consumer_group_record(
-    key: bytes | memoryview, value: bytes | memoryview | None
-) -> ConsumerGroupRecord:
-    """Decode a record whose key is one of KEY_TYPES. Errors: WireError if the bytes do not match their version."""
-    (key_type,) = _INT16.unpack_from(key)
-    message: Any = decode(_KEY_MESSAGES[key_type], key, 0, 2)
-    group_id: str = message.group_id
-    if key_type == 4:
-        return PartitionMetadataRecord(group_id, None if value is None else bytes(value))
-    version = 0 if value is None else _INT16.unpack_from(value)[0]
-    if key_type == 3:
-        if value is None:
-            return EpochRecord(group_id, None)
-        group = decode(stored.ConsumerGroupMetadataValue, value, version, 2)
-        return EpochRecord(group_id, (group.epoch, group.metadata_hash))
-    if key_type == 6:
-        if value is None:
-            return TargetEpochRecord(group_id, None)
-        target = decode(stored.ConsumerGroupTargetAssignmentMetadataValue, value, version, 2)
-        return TargetEpochRecord(group_id, (target.assignment_epoch, target.assignment_timestamp))
-    if key_type == 16:
-        return RegexRecord(
-            group_id, message.regular_expression, None if value is None else _regex(value, version)
-        )
-    member_id: str = intern(message.member_id)
-    if key_type == 5:
-        return MemberRecord(
-            group_id, member_id, None if value is None else _member(member_id, value, version)
-        )
-    if key_type == 7:
-        return TargetRecord(group_id, member_id, None if value is None else _target(value, version))
-    return CurrentRecord(
-        group_id, member_id, None if value is None else _current(member_id, value, version)
-    )
-
-
-def _regex(value: bytes | memoryview, version: int) -> ResolvedRegex:
-    message = decode(stored.ConsumerGroupRegularExpressionValue, value, version, 2)
-    return ResolvedRegex(frozenset(message.topics), message.version, message.timestamp)
-
-
-def _member(member_id: str, value: bytes | memoryview, version: int) -> ConsumerGroupMember:
-    message = decode(stored.ConsumerGroupMemberMetadataValue, value, version, 2)
+def _member(
+    member_id: str, message: stored.ConsumerGroupMemberMetadataValue
+) -> ConsumerGroupMember:
     classic = message.classic_member_metadata
     return ConsumerGroupMember(
         member_id,
@@ -281,13 +189,9 @@ def _member(member_id: str, value: bytes | memoryview, version: int) -> Consumer
     )
 
 
-def _target(value: bytes | memoryview, version: int) -> Partitions:
-    message = decode(stored.ConsumerGroupTargetAssignmentMemberValue, value, version, 2)
-    return {row.topic_id: frozenset(row.partitions) for row in message.topic_partitions}
-
-
-def _current(member_id: str, value: bytes | memoryview, version: int) -> ConsumerGroupMember:
-    message = decode(stored.ConsumerGroupCurrentMemberAssignmentValue, value, version, 2)
+def _current(
+    member_id: str, message: stored.ConsumerGroupCurrentMemberAssignmentValue
+) -> ConsumerGroupMember:
     return ConsumerGroupMember(
         member_id,
         message.member_epoch,
@@ -307,3 +211,62 @@ def _epochs(rows: list[stored.TopicPartitions], member_epoch: int) -> PartitionE
             epochs = [max(member_epoch, 0)] * len(row.partitions)
         partitions[row.topic_id] = dict(zip(row.partitions, epochs, strict=True))
     return partitions
+
+
+FORMS = Forms(
+    Form(
+        EpochRecord,
+        stored.ConsumerGroupMetadataKey,
+        stored.ConsumerGroupMetadataValue,
+        lambda record: stored.ConsumerGroupMetadataValue(
+            epoch=record.value[0], metadata_hash=record.value[1]
+        ),
+        lambda _, message: (message.epoch, message.metadata_hash),
+    ),
+    Form(PartitionMetadataRecord, stored.ConsumerGroupPartitionMetadataKey),
+    Form(
+        MemberRecord,
+        stored.ConsumerGroupMemberMetadataKey,
+        stored.ConsumerGroupMemberMetadataValue,
+        lambda record: _member_value(record.value),
+        lambda key, message: _member(intern(key.member_id), message),
+    ),
+    Form(
+        TargetEpochRecord,
+        stored.ConsumerGroupTargetAssignmentMetadataKey,
+        stored.ConsumerGroupTargetAssignmentMetadataValue,
+        lambda record: stored.ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=record.value[0], assignment_timestamp=record.value[1]
+        ),
+        lambda _, message: (message.assignment_epoch, message.assignment_timestamp),
+    ),
+    Form(
+        TargetRecord,
+        stored.ConsumerGroupTargetAssignmentMemberKey,
+        stored.ConsumerGroupTargetAssignmentMemberValue,
+        lambda record: stored.ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=in_rows(stored.TopicPartition, record.value)
+        ),
+        lambda _, message: from_rows(message.topic_partitions),
+    ),
+    Form(
+        CurrentRecord,
+        stored.ConsumerGroupCurrentMemberAssignmentKey,
+        stored.ConsumerGroupCurrentMemberAssignmentValue,
+        lambda record: _current_value(record.value),
+        lambda key, message: _current(intern(key.member_id), message),
+    ),
+    Form(
+        RegexRecord,
+        stored.ConsumerGroupRegularExpressionKey,
+        stored.ConsumerGroupRegularExpressionValue,
+        lambda record: stored.ConsumerGroupRegularExpressionValue(
+            topics=sorted(record.value.topics),
+            version=record.value.version,
+            timestamp=record.value.timestamp_ms,
+        ),
+        lambda _, message: ResolvedRegex(
+            frozenset(message.topics), message.version, message.timestamp
+        ),
+    ),
+)

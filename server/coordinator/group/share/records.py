@@ -1,6 +1,6 @@
 """The records of share groups in __consumer_offsets, as values and as bytes.
 
-    key   int16, then group id and what follows          value  int16 0, then the fields; null is a tombstone
+    key type, group id and what follows                  value; null is a tombstone
     10    member id                                       what the member has said about itself
     11                                                    epoch of the group, hash of its topics' metadata
     12                                                    epoch and time of the target assignment
@@ -15,19 +15,14 @@ CoordinatorRecordType.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from struct import Struct
 from sys import intern
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kwire.codec import decode, encode
 from kwire.messages.internal import share_group as stored
 
 from ..modern.members import MemberState, Partitions
+from ..modern.records import Form, Forms, from_rows, in_rows
 from .member import ShareGroupMember
-
-VALUE_VERSION = 0
-
-_INT16 = Struct(">h")
 
 
 class NamedPartitions(NamedTuple):
@@ -103,17 +98,6 @@ ShareGroupRecord = (
     | StatePartitionsRecord
 )
 
-_KEYS: dict[type, tuple[int, type]] = {
-    ShareMemberRecord: (10, stored.ShareGroupMemberMetadataKey),
-    ShareEpochRecord: (11, stored.ShareGroupMetadataKey),
-    ShareTargetEpochRecord: (12, stored.ShareGroupTargetAssignmentMetadataKey),
-    ShareTargetRecord: (13, stored.ShareGroupTargetAssignmentMemberKey),
-    ShareCurrentRecord: (14, stored.ShareGroupCurrentMemberAssignmentKey),
-    StatePartitionsRecord: (15, stored.ShareGroupStatePartitionMetadataKey),
-}
-_KEY_MESSAGES = dict(_KEYS.values())
-KEY_TYPES = frozenset(_KEY_MESSAGES)
-
 
 def tombstones(group_id: str, member_ids: Collection[str]) -> list[ShareGroupRecord]:
     """The records that delete a group and its members."""
@@ -127,62 +111,6 @@ def tombstones(group_id: str, member_ids: Collection[str]) -> list[ShareGroupRec
     ]
 
 
-def encode_share_group_record(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
-    """Return the key and the value of a record."""
-    key_type, message = _KEYS[type(record)]
-    key = _INT16.pack(key_type) + encode(
-        message(**dict(zip(record._fields[:-1], record, strict=False))), 0
-    )
-    if record.value is None:
-        return key, None
-    return key, _INT16.pack(VALUE_VERSION) + encode(_value(record), VALUE_VERSION)
-
-
-def _value(record: ShareGroupRecord) -> Any:
-    """The message of a record's value."""
-    match record:
-        case ShareEpochRecord(_, (epoch, metadata_hash)):
-            return stored.ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
-        case ShareTargetEpochRecord(_, (epoch, timestamp_ms)):
-            return stored.ShareGroupTargetAssignmentMetadataValue(
-                assignment_epoch=epoch, assignment_timestamp=timestamp_ms
-            )
-        case ShareMemberRecord(_, _, ShareGroupMember() as member):
-            return stored.ShareGroupMemberMetadataValue(
-                rack_id=member.rack_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                subscribed_topic_names=sorted(member.subscribed_topic_names),
-            )
-        case ShareTargetRecord(_, _, partitions) if partitions is not None:
-            return stored.ShareGroupTargetAssignmentMemberValue(
-                topic_partitions=[
-                    stored.TopicPartition(topic_id=topic_id, partitions=sorted(some))
-                    for topic_id, some in partitions.items()
-                ]
-            )
-        case ShareCurrentRecord(_, _, ShareGroupMember() as member):
-            return stored.ShareGroupCurrentMemberAssignmentValue(
-                member_epoch=member.member_epoch,
-                previous_member_epoch=member.previous_member_epoch,
-                state=member.state,
-                assigned_partitions=[
-                    stored.TopicPartitions(topic_id=topic_id, partitions=sorted(some))
-                    for topic_id, some in member.assigned.items()
-                ],
-            )
-        case StatePartitionsRecord(_, StatePartitions() as states):
-            return stored.ShareGroupStatePartitionMetadataValue(
-                initializing_topics=_with_names(states.initializing),
-                initialized_topics=_with_names(states.initialized),
-                deleting_topics=[
-                    stored.TopicInfo(topic_id=topic_id, topic_name=name)
-                    for topic_id, name in states.deleting.items()
-                ],
-            )
-    raise TypeError(f"no value for {record!r}")
-
-
 def _with_names(topics: Mapping[bytes, NamedPartitions]) -> list[stored.TopicPartitionsInfo]:
     return [
         stored.TopicPartitionsInfo(
@@ -192,44 +120,7 @@ def _with_names(topics: Mapping[bytes, NamedPartitions]) -> list[stored.TopicPar
     ]
 
 
-def decode_share_group_record(
-    key: bytes | memoryview, value: bytes | memoryview | None
-) -> ShareGroupRecord:
-    """Decode a record whose key is one of KEY_TYPES. Errors: WireError if the bytes do not match their version."""
-    (key_type,) = _INT16.unpack_from(key)
-    message: Any = decode(_KEY_MESSAGES[key_type], key, 0, 2)
-    group_id: str = message.group_id
-    version = 0 if value is None else _INT16.unpack_from(value)[0]
-    if key_type == 11:
-        if value is None:
-            return ShareEpochRecord(group_id, None)
-        group = decode(stored.ShareGroupMetadataValue, value, version, 2)
-        return ShareEpochRecord(group_id, (group.epoch, group.metadata_hash))
-    if key_type == 12:
-        if value is None:
-            return ShareTargetEpochRecord(group_id, None)
-        target = decode(stored.ShareGroupTargetAssignmentMetadataValue, value, version, 2)
-        return ShareTargetEpochRecord(
-            group_id, (target.assignment_epoch, target.assignment_timestamp)
-        )
-    if key_type == 15:
-        return StatePartitionsRecord(group_id, None if value is None else _states(value, version))
-    member_id: str = intern(message.member_id)
-    if key_type == 10:
-        return ShareMemberRecord(
-            group_id, member_id, None if value is None else _member(member_id, value, version)
-        )
-    if key_type == 13:
-        return ShareTargetRecord(
-            group_id, member_id, None if value is None else _target(value, version)
-        )
-    return ShareCurrentRecord(
-        group_id, member_id, None if value is None else _current(member_id, value, version)
-    )
-
-
-def _states(value: bytes | memoryview, version: int) -> StatePartitions:
-    message = decode(stored.ShareGroupStatePartitionMetadataValue, value, version, 2)
+def _states(message: stored.ShareGroupStatePartitionMetadataValue) -> StatePartitions:
     return StatePartitions(
         _without_infos(message.initializing_topics),
         _without_infos(message.initialized_topics),
@@ -243,8 +134,7 @@ def _without_infos(rows: list[stored.TopicPartitionsInfo]) -> dict[bytes, NamedP
     }
 
 
-def _member(member_id: str, value: bytes | memoryview, version: int) -> ShareGroupMember:
-    message = decode(stored.ShareGroupMemberMetadataValue, value, version, 2)
+def _member(member_id: str, message: stored.ShareGroupMemberMetadataValue) -> ShareGroupMember:
     return ShareGroupMember(
         member_id,
         rack_id=message.rack_id,
@@ -254,17 +144,82 @@ def _member(member_id: str, value: bytes | memoryview, version: int) -> ShareGro
     )
 
 
-def _target(value: bytes | memoryview, version: int) -> Partitions:
-    message = decode(stored.ShareGroupTargetAssignmentMemberValue, value, version, 2)
-    return {row.topic_id: frozenset(row.partitions) for row in message.topic_partitions}
-
-
-def _current(member_id: str, value: bytes | memoryview, version: int) -> ShareGroupMember:
-    message = decode(stored.ShareGroupCurrentMemberAssignmentValue, value, version, 2)
+def _current(
+    member_id: str, message: stored.ShareGroupCurrentMemberAssignmentValue
+) -> ShareGroupMember:
     return ShareGroupMember(
         member_id,
         message.member_epoch,
         message.previous_member_epoch,
         MemberState(message.state),
-        assigned={row.topic_id: frozenset(row.partitions) for row in message.assigned_partitions},
+        assigned=from_rows(message.assigned_partitions),
     )
+
+
+FORMS = Forms(
+    Form(
+        ShareMemberRecord,
+        stored.ShareGroupMemberMetadataKey,
+        stored.ShareGroupMemberMetadataValue,
+        lambda record: stored.ShareGroupMemberMetadataValue(
+            rack_id=record.value.rack_id,
+            client_id=record.value.client_id,
+            client_host=record.value.client_host,
+            subscribed_topic_names=sorted(record.value.subscribed_topic_names),
+        ),
+        lambda key, message: _member(intern(key.member_id), message),
+    ),
+    Form(
+        ShareEpochRecord,
+        stored.ShareGroupMetadataKey,
+        stored.ShareGroupMetadataValue,
+        lambda record: stored.ShareGroupMetadataValue(
+            epoch=record.value[0], metadata_hash=record.value[1]
+        ),
+        lambda _, message: (message.epoch, message.metadata_hash),
+    ),
+    Form(
+        ShareTargetEpochRecord,
+        stored.ShareGroupTargetAssignmentMetadataKey,
+        stored.ShareGroupTargetAssignmentMetadataValue,
+        lambda record: stored.ShareGroupTargetAssignmentMetadataValue(
+            assignment_epoch=record.value[0], assignment_timestamp=record.value[1]
+        ),
+        lambda _, message: (message.assignment_epoch, message.assignment_timestamp),
+    ),
+    Form(
+        ShareTargetRecord,
+        stored.ShareGroupTargetAssignmentMemberKey,
+        stored.ShareGroupTargetAssignmentMemberValue,
+        lambda record: stored.ShareGroupTargetAssignmentMemberValue(
+            topic_partitions=in_rows(stored.TopicPartition, record.value)
+        ),
+        lambda _, message: from_rows(message.topic_partitions),
+    ),
+    Form(
+        ShareCurrentRecord,
+        stored.ShareGroupCurrentMemberAssignmentKey,
+        stored.ShareGroupCurrentMemberAssignmentValue,
+        lambda record: stored.ShareGroupCurrentMemberAssignmentValue(
+            member_epoch=record.value.member_epoch,
+            previous_member_epoch=record.value.previous_member_epoch,
+            state=record.value.state,
+            assigned_partitions=in_rows(stored.TopicPartitions, record.value.assigned),
+        ),
+        lambda key, message: _current(intern(key.member_id), message),
+    ),
+    Form(
+        StatePartitionsRecord,
+        stored.ShareGroupStatePartitionMetadataKey,
+        stored.ShareGroupStatePartitionMetadataValue,
+        lambda record: stored.ShareGroupStatePartitionMetadataValue(
+            initializing_topics=_with_names(record.value.initializing),
+            initialized_topics=_with_names(record.value.initialized),
+            deleting_topics=[
+                stored.TopicInfo(topic_id=topic_id, topic_name=name)
+                for topic_id, name in record.value.deleting.items()
+            ],
+        ),
+        lambda _, message: _states(message),
+    ),
+)
