@@ -24,6 +24,7 @@ from kwire.messages.describe_user_scram_credentials import (
 )
 
 from ..client.brokers import Brokers
+from ..security.sasl.scram_numbers import TYPES
 from .brokers import check, refusals, with_brokers
 from .client import CommandError, add_bootstrap
 from .output import add_output, failure, show_rows
@@ -32,7 +33,7 @@ from .stores import add_broker_settings
 if TYPE_CHECKING:
     from ..coordination.cluster import ClusterStore
 
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = tuple(TYPES)
 ITERATIONS = 4096
 
 

@@ -16,7 +16,7 @@ from .words import reason
 
 def login_client(host: str, arguments: Mapping[str, Any]) -> Any:
     """The client's half of the mechanism. Errors: LoginFailed, ContactError."""
-    from ..security.sasl.clients import PlainClient, ScramClient
+    from ..security.sasl.clients import password_client
 
     mechanism = arguments["sasl_mechanism"]
     if mechanism == "GSSAPI":
@@ -28,9 +28,7 @@ def login_client(host: str, arguments: Mapping[str, Any]) -> Any:
         except ImportError:
             raise ContactError("login with GSSAPI: pip install 'kwire[gssapi]'") from None
     user, password = arguments["sasl_plain_username"], arguments["sasl_plain_password"]
-    if mechanism == "PLAIN":
-        return PlainClient(user, password)
-    return ScramClient(mechanism, user, password)
+    return password_client(mechanism, user, password)
 
 
 def log_in(wire: Wire, host: str, arguments: Mapping[str, Any]) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import fault_of, shown
+from ..security.sasl.mechanisms import MECHANISMS as ALL_MECHANISMS
 
 #: The mechanisms with which a command can log in using properties alone.
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+MECHANISMS = tuple(name for name, kind in ALL_MECHANISMS.items() if kind.in_commands)
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: Property -> argument, for values that are passed on unchanged.
 AS_THEY_ARE = {
@@ -224,9 +225,10 @@ def check_login(arguments: Mapping[str, Any]) -> None:
     mechanism = arguments.get("sasl_mechanism")
     if mechanism is None:
         raise UsageError(f"sasl.mechanism is missing: one of {', '.join(MECHANISMS)}")
-    if mechanism != "GSSAPI" and not {"sasl_plain_username", "sasl_plain_password"} <= set(
-        arguments
-    ):
+    if ALL_MECHANISMS[mechanism].login is None and not {
+        "sasl_plain_username",
+        "sasl_plain_password",
+    } <= set(arguments):
         raise UsageError(
             f"a login by {mechanism} needs sasl.jaas.config, or sasl.username and sasl.password"
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ..security.sasl.mechanisms import MECHANISMS
 from .definitions import ConfigError
 from .endpoints import parse_protocol_map
 from .tables import BROKER, LISTENER_PREFIX
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 FILE = "kwire.jaas.file"
 ZOOKEEPER_LOGIN = "kwire.zookeeper.sasl.jaas.config"
 PROPERTY = "-Djava.security.auth.login.config="
-#: The login module of each mechanism.
-MODULES = {
-    "PLAIN": "PlainLoginModule",
-    "SCRAM-SHA-256": "ScramLoginModule",
-    "SCRAM-SHA-512": "ScramLoginModule",
-    "OAUTHBEARER": "OAuthBearerLoginModule",
-    "GSSAPI": "Krb5LoginModule",
-}
 
 
 def named_file(properties: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
@@ -89,5 +82,7 @@ def _logins(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _of_mechanism(modules: tuple[LoginModule, ...], mechanism: str) -> LoginModule | None:
-    wanted = MODULES.get(mechanism)
-    return next((module for module in modules if module.class_name == wanted), None)
+    kind = MECHANISMS.get(mechanism)
+    if kind is None:
+        return None
+    return next((module for module in modules if module.class_name == kind.class_name), None)

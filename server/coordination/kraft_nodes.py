@@ -27,11 +27,12 @@ from ..security.acl import (
 )
 from ..security.delegation_tokens import TokenInfo
 from ..security.sasl.scram import ScramCredential
+from ..security.sasl.scram_numbers import TYPES
 from . import acls, paths, quota_entities, tokens
 from .kraft_image import BROKER, CLIENT_METRICS, GROUP, TOPIC, KraftImage, QuotaPart
 
-#: The numbers of the mechanisms. Source: org.apache.kafka.clients.admin.ScramMechanism.
-MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+#: SCRAM mechanisms by number.
+MECHANISMS = {number: name for name, number in TYPES.items()}
 #: The maximum number of names in a line.
 SHOWN = 8
 

@@ -22,7 +22,7 @@ from kwire.connection import BARE_TOKEN, Part, RequestReceived
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Dispatcher, Later
 from ..security.sasl.authenticator import Authenticator, IllegalState, LoggedIn, LoginState, Step
-from ..security.sasl.mechanisms import READ_FILES, build_mechanisms, changed_mechanisms
+from ..security.sasl.mechanisms import MECHANISMS, build_mechanisms, changed_mechanisms
 from .dispatch import api_name
 from .sasl import evaluate, go_on, settled
 
@@ -104,7 +104,9 @@ class SaslLogins:
         stale = changed_mechanisms(self._settings, changed)
         if not stale:
             return
-        if self._making is None and stale.isdisjoint(READ_FILES):
+        if self._making is None and not any(
+            name in MECHANISMS and MECHANISMS[name].reads_files for name in stale
+        ):
             try:
                 self.mechanisms = self._make(stale)
             except Exception as error:  # noqa: BLE001 - whatever it is, the mechanisms in use go on

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..config import ConfigError
 from ..net.log_limit import LineLimiter
 from ..security.jaas import JaasError, LoginModule, parse_jaas_config
-from ..security.sasl.clients import PlainClient, ScramClient
+from ..security.sasl.clients import password_client
+from ..security.sasl.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -117,55 +118,29 @@ def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> LoginSett
         )
     settings = listener.mechanism(mechanism)
     module = login_module(settings)
-    if mechanism == "GSSAPI":
-        return LoginSettings(mechanism, None, kerberos_clients(settings, module, in_thread))
-    if mechanism == "OAUTHBEARER":
-        return LoginSettings(mechanism, None, token_clients(settings, module, clock, in_thread))
-    wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
+    kind = MECHANISMS.get(mechanism)
+    if kind is None:
+        raise settings.refusal(MECHANISM, f"kwire has no {mechanism}")
+    logins = kind.logins(settings, module, clock)
+    if logins is not None:
+
+        async def new_login(host: str) -> SaslClient:
+            client: SaslClient = await in_thread(logins.client, host)
+            return client
+
+        return LoginSettings(mechanism, None, new_login)
     try:
-        if module.class_name != wanted:
-            raise JaasError(f"{mechanism} needs {wanted}, not {module.class_name}")
+        if module.class_name != kind.class_name:
+            raise JaasError(f"{mechanism} needs {kind.class_name}, not {module.class_name}")
         user, password = module.require("username"), module.require("password")
     except JaasError as error:
         raise settings.refusal(JAAS, f"{error}, with which this broker logs in to others") from None
     by_token = module.get("tokenauth").lower() == "true"
 
     async def new_client(_: str) -> SaslClient:
-        if mechanism == "PLAIN":
-            return PlainClient(user, password)
-        return ScramClient(mechanism, user, password, by_token=by_token)
+        return password_client(mechanism, user, password, by_token=by_token)
 
     return LoginSettings(mechanism, user, new_client)
-
-
-def token_clients(
-    settings: ListenerSettings, module: LoginModule, clock: Clock, in_thread: InThread
-) -> NewClient:
-    """Clients with OAUTHBEARER, whose token is fetched on demand. Errors: ConfigError."""
-    from ..security.sasl.oauthbearer_login import login_of as oauthbearer_login
-
-    tokens = oauthbearer_login(settings, module, clock)
-
-    async def new_client(_: str) -> SaslClient:
-        client: SaslClient = await in_thread(tokens.client)
-        return client
-
-    return new_client
-
-
-def kerberos_clients(
-    settings: ListenerSettings, module: LoginModule, in_thread: InThread
-) -> NewClient:
-    """Clients with GSSAPI, which need the name of the host at which they log in. Errors: ConfigError."""
-    from ..security.sasl.gssapi_login import login_of as kerberos_login
-
-    kerberos = kerberos_login(settings, module)
-
-    async def new_client(host: str) -> SaslClient:
-        client: SaslClient = await in_thread(kerberos.client, host)
-        return client
-
-    return new_client
 
 
 def login_module(settings: ListenerSettings) -> LoginModule:

@@ -96,7 +96,7 @@ def test_address_of_an_option_wins_over_a_property_and_that_over_the_environment
     ("properties", "said"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS is not one of PLAINTEXT, SSL"),
-        ({**LOGIN, "sasl.mechanism": "MD5"}, "sasl.mechanism=MD5 is not one of PLAIN"),
+        ({**LOGIN, "sasl.mechanism": "MD5"}, "sasl.mechanism=MD5 is not one of GSSAPI, PLAIN"),
         ({**LOGIN, "security.protocol": "SSL"}, "has no login"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
         (

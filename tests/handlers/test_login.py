@@ -7,6 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -328,7 +329,7 @@ class Waiting:
 @pytest.fixture
 def waiting() -> Generator[Waiting]:
     mechanism = Waiting()
-    MECHANISMS["WAIT"] = lambda *_: mechanism
+    MECHANISMS["WAIT"] = SimpleNamespace(make=lambda *_: mechanism)  # type: ignore[assignment]
     yield mechanism
     del MECHANISMS["WAIT"]
 

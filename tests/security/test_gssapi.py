@@ -65,7 +65,7 @@ def made(values: dict[str, str], module: LoginModule | None) -> Any:
         warn=lambda text: None,
         in_thread=at_once,
     )
-    return MECHANISMS["GSSAPI"](settings(values), module, sources)
+    return MECHANISMS["GSSAPI"].make(settings(values), module, sources)
 
 
 def mechanism(kdc: Kdc, principal: str = "kafka/localhost", rules: str = "DEFAULT") -> Any:
@@ -75,7 +75,7 @@ def mechanism(kdc: Kdc, principal: str = "kafka/localhost", rules: str = "DEFAUL
 def client(kdc: Kdc, principal: str = "alice", host: str = "localhost") -> Any:
     from server.security.sasl.gssapi_login import login_of
 
-    return login_of(settings({}), module(kdc, principal)).client(host)
+    return login_of(settings({}), module(kdc, principal), ManualClock()).client(host)
 
 
 def log_in(server: Any, client: Any) -> Authenticated:
@@ -101,7 +101,10 @@ def test_no_login_finds_the_tickets_of_another_that_is_gone(kdc: Kdc) -> None:
     from server.security.sasl.gssapi_login import login_of
 
     # Each login may take the memory address of the previous one.
-    caches = {login_of(settings({}), module(kdc, "alice"))._store["ccache"] for _ in range(10)}
+    caches = {
+        login_of(settings({}), module(kdc, "alice"), ManualClock())._store["ccache"]
+        for _ in range(10)
+    }
     assert len(caches) == 10
 
 
@@ -204,4 +207,4 @@ def test_settings_that_cannot_work_are_refused_by_name(kdc: Kdc, tmp_path: Path)
     with pytest.raises(ConfigError, match=r"principal\.to\.local\.rules"):
         mechanism(kdc, rules="RULE")
     with pytest.raises(ConfigError, match=r"sasl\.kerberos\.service\.name"):
-        login_of(BrokerConfig({}).listener("EXTERNAL"), module(kdc, "alice"))
+        login_of(BrokerConfig({}).listener("EXTERNAL"), module(kdc, "alice"), ManualClock())

@@ -63,7 +63,7 @@ def made(values: dict[str, str], module: LoginModule | None = None) -> Any:
         warn=WARNINGS.append,
         in_thread=at_once,
     )
-    return MECHANISMS["OAUTHBEARER"](settings(values), module, sources)
+    return MECHANISMS["OAUTHBEARER"].make(settings(values), module, sources)
 
 
 async def at_once(function: Callable[..., Any], *args: Any) -> Any:

@@ -120,3 +120,12 @@ def _base64(text: str) -> bytes:
         return b64decode(text, validate=True)
     except ValueError:
         raise LoginFailed("a SCRAM message of the other broker is malformed") from None
+
+
+def password_client(
+    mechanism: str, user: str, password: str, *, by_token: bool = False
+) -> PlainClient | ScramClient:
+    """The client of a mechanism that needs a user and a password."""
+    if mechanism == "PLAIN":
+        return PlainClient(user, password)
+    return ScramClient(mechanism, user, password, by_token=by_token)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from .gssapi_server import NAME, NO_LAYER, expect_library, explained, kerberos_name, keytab_of
+from .gssapi_server import NO_LAYER, expect_library, explained, kerberos_name, keytab_of
 from .mechanism import LoginFailed
-from .mechanisms import expect_module
 
 if TYPE_CHECKING:
+    from ...clock import Clock
     from ..jaas import LoginModule
     from .sources import MechanismSettings
 
@@ -88,10 +88,9 @@ class GssapiLogin:
         return GssapiClient(self._service, host, credentials)
 
 
-def login_of(settings: MechanismSettings, module: LoginModule) -> GssapiLogin:
+def login_of(settings: MechanismSettings, module: LoginModule, clock: Clock) -> GssapiLogin:
     """The logins according to a listener's settings. Errors: what `MechanismSettings.refusal` returns."""
     expect_library(settings)
-    expect_module(settings, NAME, module, "Krb5LoginModule")
     keytab, principal = keytab_of(settings, module)
     service = settings.get_optional_str(SERVICE) or module.get("serviceName")
     if not service:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .kerberos_names import KerberosName, KerberosShortNamer, NoMatchingRule
 from .mechanism import Authenticated, Challenge, LoginFailed
+from .mechanisms import ENABLED, JAAS, own_name
 
 if TYPE_CHECKING:
     from ..jaas import LoginModule
@@ -24,7 +25,6 @@ NAME = "GSSAPI"
 NO_LAYER = b"\x01\x00\x00\x00"
 #: Kerberos needs one token from the client; some variants need two.
 MAX_TOKENS = 4
-JAAS = "sasl.jaas.config"
 RULES = "sasl.kerberos.principal.to.local.rules"
 
 
@@ -123,9 +123,17 @@ class GssapiMechanism:
 
 
 def mechanism_of(
-    settings: MechanismSettings, module: LoginModule, sources: LoginServices
+    name: str, settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
 ) -> GssapiMechanism:
     """The mechanism according to a listener's settings; reads the keytab. Errors: what `MechanismSettings.refusal` returns."""
+    expect_library(settings)
+    if module is None:
+        raise settings.refusal(
+            ENABLED,
+            f"GSSAPI needs its keytab: set {own_name(settings, JAAS)}="
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+            ' keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";',
+        )
     import gssapi
 
     keytab, principal = keytab_of(settings, module)

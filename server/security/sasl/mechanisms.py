@@ -1,18 +1,22 @@
 """The SASL mechanisms of kwire, and their construction from a listener's settings.
 
-A mechanism is a row in `MECHANISMS`: its name and the function that makes it. The function imports the mechanism's
-modules, so that disabled mechanisms cost nothing.
+A mechanism is a row in `MECHANISMS`, and its modules. These are imported on first use, so that disabled mechanisms cost
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from .scram_numbers import TYPES as SCRAM_TYPES
 
 if TYPE_CHECKING:
+    from ...clock import Clock
     from ..jaas import LoginModule
-    from .mechanism import Mechanism
+    from .mechanism import Mechanism, SaslClient
     from .sources import LoginServices, MechanismSettings
 
 NONE: Mapping[str, Mechanism] = MappingProxyType({})
@@ -23,82 +27,94 @@ HANDLER = "sasl.server.callback.handler.class"
 OWN_HANDLERS = "org.apache.kafka.common.security."
 
 
-#: Makes one mechanism of a listener. Shape: (its settings, its login module or None if none is set, sources).
-#: Errors: what `MechanismSettings.refusal` returns.
-Factory = Callable[["MechanismSettings", "LoginModule | None", "LoginServices"], "Mechanism"]
+class Kind(NamedTuple):
+    """A mechanism: its modules, which are imported when they are used, and what depends on it elsewhere.
 
+    Shape: `module` is the one in this folder whose `mechanism_of(name, settings, login module or None, sources)` makes
+    the broker's side. `login_module` is the class of Apache Kafka's login module. `login` is the module whose
+    `login_of(settings, login module, clock)` gives a broker's logins at other brokers; None if `clients.py` makes these
+    from a user and a password. `reads_files` says that files may be read when it is made: keytabs and key sets.
+    `in_commands` says that commands can log in with it.
+    """
 
-def plain(
-    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
-) -> Mechanism:
-    """PLAIN, whose users are options of the login module."""
-    from .plain import PLAIN, PlainMechanism
-
-    expect_module(settings, PLAIN, module, "PlainLoginModule")
-    if module is None:
-        raise settings.refusal(
-            ENABLED,
-            f"PLAIN needs its users: set {own_name(settings, JAAS)}"
-            "=org.apache.kafka.common.security.plain.PlainLoginModule required"
-            ' user_<name>="<password>";',
-        )
-    return PlainMechanism(module.options)
-
-
-def scram(name: str) -> Factory:
-    """SCRAM, whose users are in the coordination store; it needs no login module."""
+    name: str
+    module: str
+    login_module: str
+    login: str | None = None
+    reads_files: bool = False
+    in_commands: bool = True
 
     def make(
-        settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+        self, settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
     ) -> Mechanism:
-        from .scram import ScramMechanism, ScramUsers
+        """Make the mechanism of a listener. Errors: what `MechanismSettings.refusal` returns."""
+        self.expect(settings, module)
+        made: Mechanism = _load(self.module).mechanism_of(self.name, settings, module, sources)
+        return made
 
-        expect_module(settings, name, module, "ScramLoginModule")
-        users = ScramUsers(name, sources.user_configs, sources.sanitize)
-        return ScramMechanism(name, users, lambda token: sources.token(name, token))
+    def logins(
+        self, settings: MechanismSettings, module: LoginModule, clock: Clock
+    ) -> Logins | None:
+        """This broker's logins at other brokers; None if they need only a user and a password.
 
-    return make
+        Errors: what `MechanismSettings.refusal` returns.
+        """
+        if self.login is None:
+            return None
+        self.expect(settings, module)
+        logins: Logins = _load(self.login).login_of(settings, module, clock)
+        return logins
 
+    @property
+    def class_name(self) -> str:
+        """The name of the login module's class, without its package."""
+        return self.login_module.rpartition(".")[2]
 
-def oauthbearer(
-    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
-) -> Mechanism:
-    """OAUTHBEARER, with signed tokens unless unsigned ones are enabled."""
-    from .oauthbearer import mechanism_of
-
-    expect_module(settings, "OAUTHBEARER", module, "OAuthBearerLoginModule")
-    return mechanism_of(settings, module, sources)
-
-
-def gssapi(
-    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
-) -> Mechanism:
-    """GSSAPI, with the keytab of the login module; the library is an extra."""
-    from .gssapi_server import expect_library, mechanism_of
-
-    expect_library(settings)
-    expect_module(settings, "GSSAPI", module, "Krb5LoginModule")
-    if module is None:
-        raise settings.refusal(
-            ENABLED,
-            f"GSSAPI needs its keytab: set {own_name(settings, JAAS)}="
-            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
-            ' keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";',
-        )
-    return mechanism_of(settings, module, sources)
+    def expect(self, settings: MechanismSettings, module: LoginModule | None) -> None:
+        """Refuse a login module that belongs to another mechanism."""
+        if module is not None and module.class_name != self.class_name:
+            reason = f"{self.name} needs {self.class_name}, not {module.class_name}"
+            raise settings.refusal(JAAS, reason)
 
 
-MECHANISMS: dict[str, Factory] = {
-    "GSSAPI": gssapi,
-    "OAUTHBEARER": oauthbearer,
-    "PLAIN": plain,
-    "SCRAM-SHA-256": scram("SCRAM-SHA-256"),
-    "SCRAM-SHA-512": scram("SCRAM-SHA-512"),
+class Logins(Protocol):
+    """A broker's logins at other brokers."""
+
+    def client(self, host: str) -> SaslClient:
+        """A new login at a host. This may block, so it is called in a thread. Errors: LoginFailed."""
+        ...
+
+
+def _load(module: str) -> Any:
+    return import_module(f".{module}", __package__)
+
+
+#: All mechanisms, by name.
+MECHANISMS = {
+    each.name: each
+    for each in (
+        Kind(
+            "GSSAPI",
+            "gssapi_server",
+            "com.sun.security.auth.module.Krb5LoginModule",
+            login="gssapi_login",
+            reads_files=True,
+        ),
+        Kind(
+            "OAUTHBEARER",
+            "oauthbearer",
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+            login="oauthbearer_login",
+            reads_files=True,
+            in_commands=False,
+        ),
+        Kind("PLAIN", "plain", "org.apache.kafka.common.security.plain.PlainLoginModule"),
+        *(
+            Kind(name, "scram", "org.apache.kafka.common.security.scram.ScramLoginModule")
+            for name in SCRAM_TYPES
+        ),
+    )
 }
-
-
-#: Mechanisms that may read files when they are made: keytabs and key sets.
-READ_FILES = frozenset({"GSSAPI", "OAUTHBEARER"})
 
 
 def enabled_names(settings: MechanismSettings) -> list[str]:
@@ -135,8 +151,8 @@ def build_mechanisms(
         raise settings.refusal(ENABLED, "a SASL listener needs a mechanism", ", ".join(MECHANISMS))
     made: dict[str, Mechanism] = {}
     for name in enabled:
-        factory = MECHANISMS.get(name)
-        if factory is None:
+        kind = MECHANISMS.get(name)
+        if kind is None:
             raise settings.refusal(ENABLED, f"kwire has no {name}", ", ".join(MECHANISMS))
         own = settings.mechanism(name)
         handler = own.get_optional_str(HANDLER)
@@ -144,7 +160,7 @@ def build_mechanisms(
             raise own.refusal(
                 HANDLER, f"kwire cannot run Java classes, such as this one for {name}"
             )
-        made[name] = kept[name] if name in kept else factory(own, login_module(own), sources)
+        made[name] = kept[name] if name in kept else kind.make(own, login_module(own), sources)
     return made
 
 
@@ -163,14 +179,6 @@ def login_module(settings: MechanismSettings) -> LoginModule | None:
         return parse_jaas_config(text)
     except JaasError as error:
         raise settings.refusal(JAAS, str(error)) from None
-
-
-def expect_module(
-    settings: MechanismSettings, mechanism: str, module: LoginModule | None, class_name: str
-) -> None:
-    """Refuse a login module that belongs to another mechanism."""
-    if module is not None and module.class_name != class_name:
-        raise settings.refusal(JAAS, f"{mechanism} needs {class_name}, not {module.class_name}")
 
 
 def own_name(settings: MechanismSettings, key: str) -> str:

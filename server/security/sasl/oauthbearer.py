@@ -181,9 +181,12 @@ class OAuthBearerMechanism:
 
 
 def mechanism_of(
-    settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+    name: str, settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
 ) -> OAuthBearerMechanism:
-    """The mechanism according to a listener's settings. Errors: what `MechanismSettings.refusal` returns."""
+    """The mechanism according to a listener's settings, with signed tokens unless unsigned ones are enabled.
+
+    Errors: what `MechanismSettings.refusal` returns.
+    """
     handler = settings.get_optional_str(HANDLER)
     validator: Validator
     if handler == UNSECURED_VALIDATOR:

@@ -16,8 +16,7 @@ from urllib.request import Request
 from .claims import InvalidToken, claims_of, time_of
 from .documents import FetchFailed, read_request, read_url, without_secrets
 from .mechanism import LoginFailed
-from .mechanisms import expect_module
-from .oauthbearer import NAME, OAuthBearerClient
+from .oauthbearer import OAuthBearerClient
 from .unsecured_tokens import unsigned_token
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class OAuthBearerLogin:
         self._token = ""
         self._fetch_again_ms = 0
 
-    def client(self) -> OAuthBearerClient:
+    def client(self, host: str = "") -> OAuthBearerClient:
         """A new login. This blocks while a token is fetched, so call it in a thread. Errors: LoginFailed."""
         now_ms = self._now_ms()
         if not self._token or now_ms >= self._fetch_again_ms:
@@ -77,7 +76,6 @@ def fetch_again_ms(token: str, now_ms: int) -> int:
 
 def login_of(settings: MechanismSettings, module: LoginModule, clock: Clock) -> OAuthBearerLogin:
     """The logins according to the settings. Errors: what `MechanismSettings.refusal` returns."""
-    expect_module(settings, NAME, module, "OAuthBearerLoginModule")
     url = settings.get_optional_str("sasl.oauthbearer.token.endpoint.url")
     options = module.options
     if url is None:

@@ -10,8 +10,14 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from .mechanism import Authenticated, LoginFailed, SaslServer
+from .mechanisms import ENABLED, JAAS, own_name
+
+if TYPE_CHECKING:
+    from ..jaas import LoginModule
+    from .sources import LoginServices, MechanismSettings
 
 PLAIN = "PLAIN"
 USER_PREFIX = "user_"
@@ -75,3 +81,17 @@ class PlainMechanism:
     def server(self) -> SaslServer:
         """See Mechanism."""
         return PlainServer(self._passwords)
+
+
+def mechanism_of(
+    name: str, settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+) -> PlainMechanism:
+    """The mechanism according to a listener's settings; see Kind."""
+    if module is None:
+        raise settings.refusal(
+            ENABLED,
+            f"PLAIN needs its users: set {own_name(settings, JAAS)}"
+            "=org.apache.kafka.common.security.plain.PlainLoginModule required"
+            ' user_<name>="<password>";',
+        )
+    return PlainMechanism(module.options)

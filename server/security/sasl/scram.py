@@ -24,13 +24,16 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, NamedTuple
 
 from .mechanism import Authenticated, Challenge, LoginFailed, SaslServer
-from .scram_numbers import MIN_ITERATIONS
+from .scram_numbers import MIN_ITERATIONS, TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..jaas import LoginModule
+    from .sources import LoginServices, MechanismSettings
+
 #: The hash of each mechanism.
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+HASHES = {name: name.removeprefix("SCRAM-").replace("-", "").lower() for name in TYPES}
 #: The extension with which a client logs in with a delegation token (KIP-48).
 TOKEN_EXTENSION = "tokenauth"
 NOT_THE_USER = (
@@ -401,3 +404,11 @@ class ScramMechanism:
 def new_nonce() -> str:
     """The server's part of the nonce."""
     return salt_of(token_bytes(32)).decode()
+
+
+def mechanism_of(
+    name: str, settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
+) -> ScramMechanism:
+    """The mechanism of a listener, whose users are in the coordination store; see Kind."""
+    users = ScramUsers(name, sources.user_configs, sources.sanitize)
+    return ScramMechanism(name, users, lambda token: sources.token(name, token))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from server.config import BrokerConfig, ConfigError
-from server.security.sasl.mechanisms import build_mechanisms
+from server.security.sasl.clients import password_client
+from server.security.sasl.mechanisms import MECHANISMS, Kind, build_mechanisms
 from server.security.sasl.sources import LoginServices
 from tests.support.clock import ManualClock
 
@@ -79,3 +81,13 @@ def test_mechanisms_do_not_matter_without_a_sasl_listener() -> None:
     assert config.get_list(ENABLED) == ["FOO"]
     with pytest.raises(ConfigError, match="kwire has no FOO"):
         BrokerConfig({**BASE, ENABLED: "FOO"})
+
+
+@pytest.mark.parametrize("kind", MECHANISMS.values(), ids=MECHANISMS)
+def test_row_of_a_mechanism_names_modules_with_both_sides(kind: Kind) -> None:
+    folder = "server.security.sasl"
+    assert callable(import_module(f"{folder}.{kind.module}").mechanism_of)
+    if kind.login is not None:
+        assert callable(import_module(f"{folder}.{kind.login}").login_of)
+    else:
+        assert password_client(kind.name, "user", "password").start()
