@@ -185,7 +185,7 @@ class Cluster(InProcess):
 
     def _coordinated(self, group: str | None, transactional_id: str | None) -> tuple[str, int]:
         """The partition whose leader is the coordinator."""
-        from kwire.server.coordinator.group.partitioner import partition_for
+        from kwire.server.coordinator.common.partitioner import partition_for
 
         if (group is None) == (transactional_id is None):
             raise ValueError("a coordinator is that of a group or of a transactional_id: name one")

@@ -50,8 +50,8 @@ from kwire.schema import schema_of
 from server import native
 from server.broker import Broker
 from server.config import BrokerConfig
+from server.coordinator.group.coordinator import WaitingJoin
 from server.coordinator.group.state import Group
-from server.coordinator.group_coordinator import WaitingJoin
 from server.log.file_layer import FileLayer
 from server.metadata.internal_topics import GROUP_METADATA_TOPIC
 from server.net import platform

@@ -190,7 +190,7 @@ def run(options: Namespace) -> int:
 
 def validate(regex: str) -> int:
     """Say whether a regular expression is valid, in the words of kafka-consumer-groups.sh."""
-    from ..coordinator.pattern import InvalidPattern, Pattern
+    from ..coordinator.common.pattern import InvalidPattern, Pattern
 
     try:
         Pattern(regex)

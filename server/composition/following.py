@@ -13,12 +13,12 @@ from ..config.group_keys import without_effect
 from ..controller.features import finalized
 from ..coordination.paths import desanitize
 from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of, quota_values
-from ..coordinator.front_desk import FrontDesk
+from ..coordinator.common.front_desk import FrontDesk
 from ..coordinator.group.config import GroupConfig
-from ..coordinator.group_coordinator import GroupCoordinator
-from ..coordinator.share_coordinator import ShareCoordinator
+from ..coordinator.group.coordinator import GroupCoordinator
+from ..coordinator.share_state.coordinator import ShareCoordinator
 from ..coordinator.transaction.config import TransactionConfig
-from ..coordinator.transaction_coordinator import TransactionCoordinator
+from ..coordinator.transaction.coordinator import TransactionCoordinator
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import BROKERS, CLIENT_METRICS, GROUPS, MetadataImage

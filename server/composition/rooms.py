@@ -16,18 +16,18 @@ from ..config.group_keys import effective as effective_group_config
 from ..controller.auto_topics import AutoTopics
 from ..controller.controller import Controller, ControllerSettings
 from ..coordination.paths import entity_node
+from ..coordinator.common.internal_topic import InternalTopicLog
 from ..coordinator.group.config import GroupConfig
+from ..coordinator.group.coordinator import GroupCoordinator
+from ..coordinator.group.latest_offsets import LatestOffsets
 from ..coordinator.group.modern.surroundings import GroupSettings
-from ..coordinator.group_coordinator import GroupCoordinator
-from ..coordinator.internal_topic import InternalTopicLog
-from ..coordinator.latest_offsets import LatestOffsets
-from ..coordinator.share.config import ShareCoordinatorConfig
-from ..coordinator.share_coordinator import ShareCoordinator
-from ..coordinator.share_persister import StatePersister
+from ..coordinator.share_state.config import ShareCoordinatorConfig
+from ..coordinator.share_state.coordinator import ShareCoordinator
+from ..coordinator.share_state.persister import StatePersister
 from ..coordinator.transaction.config import TransactionConfig
+from ..coordinator.transaction.coordinator import TransactionCoordinator
+from ..coordinator.transaction.marker_writer import TransactionMarkerWriter
 from ..coordinator.transaction.producer_ids import ProducerIds
-from ..coordinator.transaction_coordinator import TransactionCoordinator
-from ..coordinator.transaction_markers import TransactionMarkerWriter
 from ..handlers.authorization import AllowAll, Authorizer
 from ..handlers.ceilings import (
     CEILING_3_9,
@@ -76,8 +76,8 @@ from .share_groups import LateSharePartitions, share_partitions
 if TYPE_CHECKING:
     from ..coordination.acls import AclStore
     from ..coordination.tokens import TokenStore
-    from ..coordinator.marker_channels import MarkerChannels
-    from ..coordinator.partition_verifier import PartitionVerifier
+    from ..coordinator.transaction.marker_channels import MarkerChannels
+    from ..coordinator.transaction.partition_verifier import PartitionVerifier
     from ..handlers.denials import Denials
     from ..handlers.gate import Observer
     from ..interbroker.clients import InterBrokerClients

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from ..config import BrokerConfig
-    from ..coordinator.share_persister import SharePersister
+    from ..coordinator.share_state.persister import SharePersister
     from ..executor import Executor
     from ..log.time_search import Found, TimeSearch
     from ..metadata.image import MetadataImage

@@ -1,1 +1,4 @@
-"""Coordinators: pure machines over a partition of an internal topic, and the runtime that runs them."""
+"""Coordinators, each in a folder: pure machines over a partition of an internal topic, and their front desk, `coordinator.py`.
+
+`common/` has the runtime that runs the machines, and what all coordinators have in common.
+"""

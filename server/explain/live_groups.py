@@ -25,7 +25,7 @@ from ..client.asking import Ask, Asking, coordinator_if_any, end_of, ends_of, fe
 from ..client.errors import Unavailable, words_of
 from ..client.requests import CONSUMER, EARLIEST, GROUP, READ_COMMITTED
 from ..client.visibility import aborted_in, batches_of
-from ..coordinator.group.partitioner import partition_for
+from ..coordinator.common.partitioner import partition_for
 from .facts import (
     GroupFacts,
     GroupMember,

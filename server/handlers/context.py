@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ..coordination.acls import AclStore
     from ..coordination.cluster import ClusterStore
     from ..coordination.tokens import TokenStore
-    from ..coordinator.group_coordinator import GroupCoordinator
-    from ..coordinator.share_coordinator import ShareCoordinator
-    from ..coordinator.share_persister import SharePersister
+    from ..coordinator.group.coordinator import GroupCoordinator
+    from ..coordinator.share_state.coordinator import ShareCoordinator
+    from ..coordinator.share_state.persister import SharePersister
+    from ..coordinator.transaction.coordinator import TransactionCoordinator
+    from ..coordinator.transaction.marker_writer import TransactionMarkerWriter
     from ..coordinator.transaction.producer_ids import ProducerIds
-    from ..coordinator.transaction_coordinator import TransactionCoordinator
-    from ..coordinator.transaction_markers import TransactionMarkerWriter
     from ..executor import Executor
     from ..interbroker.group_support import GroupSupport
     from ..log.log_manager import LogManager

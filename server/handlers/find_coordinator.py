@@ -20,7 +20,7 @@ from kwire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-from ..coordinator.share_coordinator import parsed_key
+from ..coordinator.share_state.coordinator import parsed_key
 from ..metadata.internal_topics import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,

@@ -24,14 +24,14 @@ from kwire.messages.list_transactions import (
     TransactionState,
 )
 
-from ..coordinator.pattern import matching
+from ..coordinator.common.pattern import matching
 from ..coordinator.transaction.state import TITLES
 from ..workers import TookTooLong, TookTooMuch
 from .authorization import AclOperation, ResourceType
 from .registry import handles
 
 if TYPE_CHECKING:
-    from ..coordinator.transaction_coordinator import Described
+    from ..coordinator.transaction.coordinator import Described
     from .context import Later, RequestContext
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@ ReadShareGroupStateSummary (API keys 83 to 87).
 
 Behavior: brokers ask the share coordinator of share partitions, which is the leader of their partition of
 __share_group_state. Each row is an operation of its own and has its own error; the response waits until all of them
-are committed. The rules are in server/coordinator/share/shard.py, the operations in server/coordinator/share_operations.py.
+are committed. The rules are in server/coordinator/share_state/shard.py, the operations in server/coordinator/share_state/operations.py.
 Versions: 0; WriteShareGroupState and ReadShareGroupStateSummary 0-1, where v1 brings the number of records whose
 delivery is complete.
 Source: KafkaApis, ShareCoordinatorService (4.3).
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..coordinator.share_operations import (
+from ..coordinator.share_state.operations import (
     DELETE_STATE,
     INITIALIZE_STATE,
     READ_STATE,

@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat, ShareGroupDescribe, and the offsets of share groups: describe, alter, delete.
 
 Behavior: the rules are in server/coordinator/group/share; what is asked of share coordinators, in
-server/coordinator/share_groups.py. A partition is assigned when its share coordinator has a state for it, a moment
+server/coordinator/group/share_requests.py. A partition is assigned when its share coordinator has a state for it, a moment
 after a member has named its topic. A group that is large gets its target a moment after the request that asks for it.
 Versions: ShareGroupHeartbeat and ShareGroupDescribe 1: 0 was an early release's. DescribeShareGroupOffsets 0-1: v1 lag.
 AlterShareGroupOffsets and DeleteShareGroupOffsets 0.
@@ -49,7 +49,7 @@ from kwire.types import ZERO_UUID
 from ..coordinator.group.modern.surroundings import Client
 from ..coordinator.group.share.heartbeat import MEMBER_ID_LENGTH, refused
 from ..coordinator.group.share.sentences import sentence
-from ..coordinator.share_groups import ShareOffset
+from ..coordinator.group.share_requests import ShareOffset
 from ..turns import ROWS_IN_STEP, Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .context import encoded_in_steps

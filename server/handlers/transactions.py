@@ -77,7 +77,7 @@ from .repeats import without_many_repeats
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
 
 if TYPE_CHECKING:
-    from ..coordinator.transaction_coordinator import Described
+    from ..coordinator.transaction.coordinator import Described
     from .context import Later, RequestContext
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from kwire.messages.controlled_shutdown import (
 )
 
 from ..coordination.store import StoreError
-from ..coordinator.marker_channels import MarkerChannels
-from ..coordinator.partition_verifier import PartitionVerifier
+from ..coordinator.transaction.marker_channels import MarkerChannels
+from ..coordinator.transaction.partition_verifier import PartitionVerifier
 from ..net.broker_channel import BrokerChannels, ChannelError
 from ..replication.alter_partition import AlterPartitions
 from ..replication.fetcher import FetchLimits
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..config import BrokerConfig
     from ..controller.controller import Controller
+    from ..coordinator.transaction.coordinator import TransactionCoordinator
     from ..coordinator.transaction.markers import MarkerSender
-    from ..coordinator.transaction_coordinator import TransactionCoordinator
     from ..metadata.image import BrokerRegistration, MetadataImage
     from ..net.network import Network
     from ..replication.replica_manager import ReplicaManager

@@ -11,9 +11,9 @@ from .requests import RequestMetrics, TopicMetrics
 if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..controller.controller import Controller
+    from ..coordinator.group.coordinator import GroupCoordinator
     from ..coordinator.group.kinds import AnyGroup
-    from ..coordinator.group_coordinator import GroupCoordinator
-    from ..coordinator.transaction_coordinator import TransactionCoordinator
+    from ..coordinator.transaction.coordinator import TransactionCoordinator
     from ..handlers.login import SaslLogins
     from ..log.log_manager import LogManager
     from ..log.upkeep import LogUpkeep

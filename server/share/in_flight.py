@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 
-from ..coordinator.share.rows import StateBatch
+from ..coordinator.share_state.rows import StateBatch
 from .states import ACQUIRED, AVAILABLE, FINAL, RecordState
 
 NOBODY = ""

@@ -20,7 +20,7 @@ from .settings import ShareSettings
 
 if TYPE_CHECKING:
     from ..clock import Clock
-    from ..coordinator.share_persister import SharePersister
+    from ..coordinator.share_state.persister import SharePersister
     from ..metadata.image import MetadataImage
     from ..replication.partition import Partition
     from ..replication.replica_manager import ReplicaManager

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from kwire.errors import ErrorCode
 
-from ..coordinator.share.rows import UNINITIALIZED_START_OFFSET, ReadState
-from ..coordinator.share_operations import READ_STATE
+from ..coordinator.share_state.operations import READ_STATE
+from ..coordinator.share_state.rows import UNINITIALIZED_START_OFFSET, ReadState
 from ..log.time_search import Effort, TimeSearch
 from ..net.log_limit import LineLimiter
 from ..replication.offsets import CONSUMER, EARLIEST, LATEST, OffsetQuery, Searched

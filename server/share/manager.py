@@ -19,8 +19,8 @@ from kwire.errors import ErrorCode, RecordError
 from kwire.messages.share_fetch import PartitionData
 
 from ..cause import Own
-from ..coordinator.share.rows import StateOutcome, WriteState
-from ..coordinator.share_operations import WRITE_STATE
+from ..coordinator.share_state.operations import WRITE_STATE
+from ..coordinator.share_state.rows import StateOutcome, WriteState
 from ..net.log_limit import LineLimiter
 from ..replication.read_result import LaterRead, ReadResult, refused
 from ..shares import SMALL, Shares

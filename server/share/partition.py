@@ -15,8 +15,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
 
-from ..coordinator.share.rows import StateBatch
-from ..coordinator.transition import IllegalTransition
+from ..coordinator.common.transition import IllegalTransition
+from ..coordinator.share_state.rows import StateBatch
 from .in_flight import NOBODY, InFlightBatch, Run, Tally
 from .settings import ShareSettings
 from .states import ACQUIRED, ARCHIVED, AVAILABLE, FINAL, VALID_PREVIOUS, RecordState

@@ -13,7 +13,7 @@ from kwire.errors import ErrorCode
 from ..config.changes import ChangeRefused
 from ..config.definitions import ConfigError, ConfigKey, ConfigSource, ConfigType
 from ..config.describe import ConfigEntry, Synonym
-from ..coordinator.pattern import InvalidPattern, Pattern
+from ..coordinator.common.pattern import InvalidPattern, Pattern
 
 #: In `metrics`: all metrics.
 EVERYTHING = "*"

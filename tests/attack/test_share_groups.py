@@ -15,8 +15,14 @@ from bench.attack.target import MEGABYTE, ROOT, MeteredKwire, peak_bytes
 from bench.attack.wire import Wire, body_of, errors_in, frame
 from kwire.api import ApiKey
 from kwire.records.batch import BatchBuilder
-from server.coordinator.share.records import ShareKey, ShareRecord, Snapshot, Update, encode_record
-from server.coordinator.share.rows import StateBatch
+from server.coordinator.share_state.records import (
+    ShareKey,
+    ShareRecord,
+    Snapshot,
+    Update,
+    encode_record,
+)
+from server.coordinator.share_state.rows import StateBatch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

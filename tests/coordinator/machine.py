@@ -25,12 +25,12 @@ from kwire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from server.coordinator.common.result import Result, Timer
 from server.coordinator.group.classic import Joining
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.state import Group, GroupState
 from server.coordinator.group.stored import decode_record, encode_record
-from server.coordinator.result import Result, Timer
 from tests.support.clock import ManualClock
 
 GROUP = "group"

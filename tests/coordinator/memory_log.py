@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterator
 
 from kwire.errors import ErrorCode
 from kwire.records.batch import RecordBatch
-from server.coordinator.internal_topic import verified_body
+from server.coordinator.common.internal_topic import verified_body
 
 
 class MemoryLog:

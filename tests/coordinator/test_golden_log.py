@@ -10,15 +10,15 @@ import pytest
 
 from kwire.errors import ErrorCode
 from kwire.records.batch import RecordBatch, iter_batches
+from server.coordinator.common.partitioner import partition_for
 from server.coordinator.group.config import GroupConfig
-from server.coordinator.group.partitioner import partition_for
+from server.coordinator.group.coordinator import GroupCoordinator
 from server.coordinator.group.records import (
     GroupRecord,
     group_record,
 )
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.stored import decode_record, encode_record
-from server.coordinator.group_coordinator import GroupCoordinator
 from server.turns import exhaust
 from tests.golden.recorded import log_directory, read_json
 from tests.support.clock import ManualClock

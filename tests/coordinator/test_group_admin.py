@@ -7,9 +7,9 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.messages.internal.group_metadata import GroupMetadataValue, MemberMetadata
 from server.config import BrokerConfig
+from server.coordinator.common.partitioner import java_string_hash, partition_for
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.listing import describe_group, list_group
-from server.coordinator.group.partitioner import java_string_hash, partition_for
 from server.coordinator.group.records import GroupRecord
 from server.coordinator.group.state import GroupState, read_subscription
 from server.coordinator.group.stored import decode_record, encode_record

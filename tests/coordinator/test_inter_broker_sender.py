@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from server.coordinator.inter_broker_sender import InterBrokerSender
+from server.coordinator.common.inter_broker_sender import InterBrokerSender
 from tests.support.replicas import turns
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
+from server.coordinator.common.transition import IllegalTransition
 from server.coordinator.group.state import GroupState
-from server.coordinator.transition import IllegalTransition
 from tests.coordinator.machine import (
     DELAY_MS,
     GROUP,

@@ -17,7 +17,11 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from server.coordinator.marker_channels import ENTRY_PARTITIONS, MAX_ENTRIES, MarkerChannels
+from server.coordinator.transaction.marker_channels import (
+    ENTRY_PARTITIONS,
+    MAX_ENTRIES,
+    MarkerChannels,
+)
 from server.coordinator.transaction.markers import Markers, Outcomes
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition

@@ -17,7 +17,7 @@ from kwire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from server.coordinator.partition_verifier import PartitionVerifier
+from server.coordinator.transaction.partition_verifier import PartitionVerifier
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition
 from tests.support.replicas import registration, topic_image, turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.coordinator.group.partitioner import (
+from server.coordinator.common.partitioner import (
     BLOCK,
     MAX_REMEMBERED,
     _remembered,

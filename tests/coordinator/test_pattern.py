@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.coordinator.pattern import InvalidPattern, Pattern, matching
+from server.coordinator.common.pattern import InvalidPattern, Pattern, matching
 from tests.support.cpu_time import cpu_time
 
 TEXTS = ["", "a", "b", "ab", "aab", "my-", "my-12", "my-é", "a\nb", "A", "1.a", "${}", "\N{HORSE}"]

@@ -33,12 +33,12 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.cause import cause, caused_by, client_of
+from server.coordinator.common.result import Result, Timer
+from server.coordinator.common.runtime import HEAP_TIMERS
 from server.coordinator.group.config import GroupConfig
+from server.coordinator.group.coordinator import GroupCoordinator, WaitingJoin
 from server.coordinator.group.modern.surroundings import Client
 from server.coordinator.group.shard import GroupShard
-from server.coordinator.group_coordinator import GroupCoordinator, WaitingJoin
-from server.coordinator.result import Result, Timer
-from server.coordinator.runtime import HEAP_TIMERS
 from server.metadata.topic_partition import TopicPartition
 from server.net.connection_info import ConnectionInfo
 from server.turns import Turns, exhaust

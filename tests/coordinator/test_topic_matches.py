@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from server.coordinator import topic_matches
-from server.coordinator.topic_matches import KEPT_MATCHES, KEPT_VIEWS, TopicMatches
+from server.coordinator.group import topic_matches
+from server.coordinator.group.topic_matches import KEPT_MATCHES, KEPT_VIEWS, TopicMatches
 from server.turns import exhaust
 
 TOPICS = {f"topic-{number}": number for number in range(100)}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.internal_topic import InternalTopicLog
+from server.coordinator.common.internal_topic import InternalTopicLog
+from server.coordinator.transaction.marker_writer import TransactionMarkerWriter
 from server.coordinator.transaction.markers import Markers
-from server.coordinator.transaction_markers import TransactionMarkerWriter
 from server.metadata.topic_partition import TopicPartition
 from server.replication.read_result import FollowerFetch
 from server.turns import exhaust

@@ -10,11 +10,16 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from server.cause import Address, caused_by
+from server.coordinator.common.write_pace import (
+    BURST_BYTES,
+    BYTES_PER_SECOND,
+    SMALL_BYTES,
+    WritePace,
+)
 from server.coordinator.group.config import GroupConfig
+from server.coordinator.group.coordinator import GroupCoordinator
 from server.coordinator.group.modern.surroundings import Client
 from server.coordinator.group.state import GroupState
-from server.coordinator.group_coordinator import GroupCoordinator
-from server.coordinator.write_pace import BURST_BYTES, BYTES_PER_SECOND, SMALL_BYTES, WritePace
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition
 from server.net.connection_info import ConnectionInfo

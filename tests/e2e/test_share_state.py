@@ -15,7 +15,12 @@ from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batches
 from kwire.types import uuid_to_str
-from server.coordinator.share.records import ShareRecord, Snapshot, decode_record, encode_record
+from server.coordinator.share_state.records import (
+    ShareRecord,
+    Snapshot,
+    decode_record,
+    encode_record,
+)
 from tests.support.broker_process import BrokerProcess, KwireBroker
 from tests.support.kafka import KAFKA_4, kafka_broker
 from tests.support.wire_client import WireClient

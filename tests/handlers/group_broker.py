@@ -10,7 +10,7 @@ from kwire.api import response_class
 from kwire.codec import decode, encode
 from kwire.errors import ErrorCode
 from server.coordinator.group.config import GroupConfig
-from server.coordinator.group_coordinator import GroupCoordinator
+from server.coordinator.group.coordinator import GroupCoordinator
 from server.handlers.context import Features, Later, RequestContext
 from server.handlers.registry import Handler
 from server.metadata.endpoint import Endpoint

@@ -35,8 +35,8 @@ from kwire.messages.describe_share_group_offsets import (
 from kwire.messages.list_groups import ListGroupsRequest
 from kwire.messages.share_group_describe import ShareGroupDescribeRequest
 from kwire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from server.coordinator.common.result import Result
 from server.coordinator.group.share.machine import ShareGroups
-from server.coordinator.result import Result
 from server.handlers.authorization import ResourceType
 from server.handlers.context import Features
 from server.handlers.groups import delete_groups, describe_groups, list_groups

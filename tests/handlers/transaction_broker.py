@@ -28,8 +28,8 @@ from kwire.messages.txn_offset_commit import (
 )
 from server.broker import Broker
 from server.config import BrokerConfig
+from server.coordinator.transaction.ends import STEPS_IN_TURN
 from server.coordinator.transaction.markers import Markers, Outcomes
-from server.coordinator.transaction_ends import STEPS_IN_TURN
 from server.handlers.context import Later, RequestContext
 from server.handlers.table import HANDLERS
 from server.net.connection_info import ConnectionInfo

@@ -6,7 +6,7 @@ import pytest
 
 from kwire.errors import ErrorCode
 from kwire.messages.share_fetch import AcquiredRecords
-from server.coordinator.transition import IllegalTransition
+from server.coordinator.common.transition import IllegalTransition
 from server.share import acknowledgement, acquisition
 from server.share.acknowledgement import (
     ACCEPT,

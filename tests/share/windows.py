@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kwire.records.batch import BatchHeader
-from server.coordinator.share.rows import StateBatch
+from server.coordinator.share_state.rows import StateBatch
 from server.share import acknowledgement, acquisition, locks, writes
 from server.share.acknowledgement import Acknowledged, Refusal
 from server.share.acquisition import AcquireLimits

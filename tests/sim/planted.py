@@ -10,8 +10,8 @@ from unittest.mock import patch
 from kwire.connection import ClientConnection, ResponseReceived, ServerConnection
 from kwire.errors import ErrorCode
 from server.controller import leadership
-from server.coordinator.marker_channels import MarkerChannels
-from server.coordinator.result import Result
+from server.coordinator.common.result import Result
+from server.coordinator.transaction.marker_channels import MarkerChannels
 from server.coordinator.transaction.shard import TransactionShard
 from server.log.cleaner.offset_map import Left, NativeOffsetMap, OffsetMap, PythonOffsetMap
 from server.net.broker_channel import BrokerChannel, ChannelError

@@ -15,9 +15,9 @@ from unittest.mock import patch
 import pytest
 
 from server.coordinator.group.consumer.group import ConsumerGroup
-from server.coordinator.share.rows import StateOutcome
-from server.coordinator.share_operations import WRITE_STATE
-from server.coordinator.share_persister import StatePersister
+from server.coordinator.share_state.operations import WRITE_STATE
+from server.coordinator.share_state.persister import StatePersister
+from server.coordinator.share_state.rows import StateOutcome
 
 from ..support.broker_process import REPOSITORY
 from .campaign import outcome_of, outcomes, processes

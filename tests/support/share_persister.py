@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kwire.errors import ErrorCode
-from server.coordinator.share.rows import (
+from server.coordinator.share_state.operations import OutcomeT, RowT, StateOperation
+from server.coordinator.share_state.rows import (
     InitializeState,
     ReadState,
     StateBatch,
@@ -18,7 +19,6 @@ from server.coordinator.share.rows import (
     StateSummary,
     WriteState,
 )
-from server.coordinator.share_operations import OutcomeT, RowT, StateOperation
 
 Key = tuple[str, bytes, int]
 

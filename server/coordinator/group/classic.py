@@ -17,7 +17,7 @@ from kwire.messages.leave_group import MemberIdentity, MemberResponse
 from kwire.messages.sync_group import SyncGroupRequest
 
 from ...shares import NOBODY
-from ..result import Result
+from ..common.result import Result
 from .config import GroupConfig
 from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES
 from .rebalance import (

@@ -11,7 +11,7 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ...cause import account_of, cause
-from ..result import Result, Timer
+from ..common.result import Result, Timer
 from . import classic, offsets, rebalance
 from .kinds import GroupHome
 from .records import ClassicRecord, GroupRecord, OffsetRecord, restore_group

@@ -16,7 +16,7 @@ from kwire.messages.leave_group import LeaveGroupRequest
 from kwire.messages.sync_group import SyncGroupRequest
 
 from ...metadata.topic_partition import TopicPartition
-from ..result import Result
+from ..common.result import Result
 from .config import GroupConfig
 from .memory import GroupMemory
 from .offset_store import OffsetStore

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
-from ..account import Account
-from ..write_pace import WritePace
+from ..common.account import Account
+from ..common.write_pace import WritePace
 
 if TYPE_CHECKING:
     from .config import GroupConfig

@@ -32,7 +32,7 @@ from kwire.records.layout import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from kwire.types import ZERO_UUID
 
 from ...metadata.topic_partition import TopicPartition
-from ..result import Result
+from ..common.result import Result
 from .config import GroupConfig
 from .kinds import AnyGroup, Committer
 from .offset_store import NO_OFFSET, OffsetAndMetadata

@@ -13,7 +13,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.join_group import JoinGroupResponse
 from kwire.messages.sync_group import SyncGroupResponse
 
-from ..result import Result, Timer
+from ..common.result import Result, Timer
 from .config import GroupConfig
 from .records import group_record
 from .state import Group, GroupState, Member

@@ -21,7 +21,7 @@ from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCo
 from ...metadata.image import MetadataImage
 from ...metadata.topic_partition import TopicPartition
 from ...shares import NOBODY
-from ..result import Result, Timer
+from ..common.result import Result, Timer
 from . import offsets, rebalance
 from .classic import Joining
 from .classic_groups import ClassicGroups

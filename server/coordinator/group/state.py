@@ -17,7 +17,7 @@ from kwire.messages.sync_group import SyncGroupResponse
 
 from ...metadata.topic_partition import TopicPartition
 from ...shares import NOBODY
-from ..transition import IllegalTransition
+from ..common.transition import IllegalTransition
 from .counted import CountedGroup
 from .kinds import Committer, PartitionCheck
 from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, GroupMemory

@@ -1,1 +1,1 @@
-"""Producer ids, and the machine of the transaction coordinator."""
+"""The transaction coordinator: producer ids, transactions, and the markers that end them."""

@@ -22,7 +22,7 @@ from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from ...cause import cause, client_of
 from ...metadata.topic_partition import TopicPartition
 from ...shares import NOBODY
-from ..result import Result, Timer
+from ..common.result import Result, Timer
 from .config import TransactionConfig
 from .markers import Markers, Outcomes
 from .memory import PARTITION_BYTES, TransactionMemory, state_bytes

@@ -22,7 +22,7 @@ from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
 from ...shares import NOBODY
-from ..transition import IllegalTransition
+from ..common.transition import IllegalTransition
 
 MAX_EPOCH = 0x7FFF
 LAST_EPOCH = MAX_EPOCH - 1

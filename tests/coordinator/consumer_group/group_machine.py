@@ -9,14 +9,14 @@ from kwire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from server.coordinator.common.result import Result
 from server.coordinator.group.consumer.draft import ResolveRegexes
 from server.coordinator.group.consumer.group import ConsumerGroup
 from server.coordinator.group.modern.draft import AssignTarget
 from server.coordinator.group.modern.surroundings import Client, GroupSettings, Metadata
 from server.coordinator.group.modern.topic_hash import TopicHashes
 from server.coordinator.group.shard import GroupShard
-from server.coordinator.result import Result
-from server.coordinator.topic_matches import TopicMatches
+from server.coordinator.group.topic_matches import TopicMatches
 from server.metadata.image import MetadataImage, PartitionImage, TopicImage
 from server.turns import exhaust
 from tests.coordinator.machine import GROUP, Machine

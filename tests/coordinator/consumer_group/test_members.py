@@ -19,12 +19,12 @@ from server.coordinator.group.consumer.records import (
     PartitionMetadataRecord,
     TargetRecord,
 )
+from server.coordinator.group.coordinator import GroupCoordinator, random_uuid
 from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.memory import GroupMemory
 from server.coordinator.group.modern.members import MemberState
 from server.coordinator.group.modern.surroundings import GroupSettings, Metadata
 from server.coordinator.group.stored import decode_record
-from server.coordinator.group_coordinator import GroupCoordinator, random_uuid
 from server.metadata.image import BrokerRegistration
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (

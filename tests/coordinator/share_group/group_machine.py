@@ -15,7 +15,7 @@ from server.coordinator.group.modern.surroundings import Client
 from server.coordinator.group.share.group import ShareGroup
 from server.coordinator.group.share.states import InitializeStates
 from server.coordinator.group.stored import decode_record
-from server.coordinator.share.rows import StateOutcome
+from server.coordinator.share_state.rows import StateOutcome
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import ConsumerMachine, topic_id
 from tests.coordinator.machine import GROUP

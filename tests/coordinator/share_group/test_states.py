@@ -19,8 +19,8 @@ from kwire.messages.alter_share_group_offsets import (
 from server.coordinator.group.share.heartbeat import MAX_PARTITIONS
 from server.coordinator.group.share.machine import Alteration
 from server.coordinator.group.share.records import NamedPartitions, StatePartitions
-from server.coordinator.share.rows import StateOutcome
-from server.coordinator.share_groups import asked_starts
+from server.coordinator.group.share_requests import asked_starts
+from server.coordinator.share_state.rows import StateOutcome
 from server.metadata.image import MetadataImage
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import topic, topic_id

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from kwire.errors import ErrorCode
-from server.coordinator.result import Result, Timer
+from server.coordinator.common.result import Result, Timer
 from server.coordinator.transaction.config import TransactionConfig
 from server.coordinator.transaction.markers import Markers
 from server.coordinator.transaction.records import decode_record

@@ -11,12 +11,12 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.records.batch import RecordBatch
 from server.coordinator.transaction.config import TransactionConfig
+from server.coordinator.transaction.coordinator import Described, TransactionCoordinator
 from server.coordinator.transaction.markers import Markers, Outcomes
 from server.coordinator.transaction.records import decode_record
 from server.coordinator.transaction.shard import TransactionShard
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import End, Ended, Initialized, Producer
-from server.coordinator.transaction_coordinator import Described, TransactionCoordinator
 from tests.coordinator.memory_log import MemoryLog
 from tests.coordinator.transaction.machine import A0, A1, ID
 from tests.support.clock import ManualClock

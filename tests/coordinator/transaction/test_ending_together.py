@@ -14,11 +14,11 @@ import pytest
 from kwire.errors import ErrorCode
 from server.cause import Address, caused_by
 from server.coordinator.transaction.config import TransactionConfig
+from server.coordinator.transaction.coordinator import TransactionCoordinator
+from server.coordinator.transaction.ends import STEPS_IN_TURN, TransactionEnds
 from server.coordinator.transaction.markers import Markers, Outcomes
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import End, Initialized, Producer
-from server.coordinator.transaction_coordinator import TransactionCoordinator
-from server.coordinator.transaction_ends import STEPS_IN_TURN, TransactionEnds
 from server.metadata.topic_partition import TopicPartition
 from server.turns import Steps, Turns
 from tests.coordinator.memory_log import MemoryLog

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.result import Timer
+from server.coordinator.common.result import Timer
+from server.coordinator.common.transition import IllegalTransition
 from server.coordinator.transaction import shard
 from server.coordinator.transaction.shard import MARKERS_DUE
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import Initialized
-from server.coordinator.transition import IllegalTransition
 from tests.coordinator.transaction.machine import A0, A1, B0, ID, TIMEOUT_MS, Machine
 
 NONE = ErrorCode.NONE

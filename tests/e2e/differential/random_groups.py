@@ -26,9 +26,9 @@ from kwire.messages.internal import keys
 from kwire.messages.internal.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from kwire.messages.internal.group_metadata import GroupMetadataValue
 from kwire.records.batch import iter_batches
+from server.coordinator.common.partitioner import partition_for
 from server.coordinator.group.consumer.records import FORMS
 from server.coordinator.group.modern.order import topics_in_order
-from server.coordinator.group.partitioner import partition_for
 from server.coordinator.group.stored import decode_record, encode_record
 
 from ...support.broker_process import SINGLE_BROKER_CONFIG, BrokerProcess, KwireBroker

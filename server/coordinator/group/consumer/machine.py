@@ -12,7 +12,7 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kwire.messages.sync_group import SyncGroupRequest
 
 from ....metadata.image import MetadataImage
-from ...result import Result, Timer
+from ...common.result import Result, Timer
 from ..classic_groups import ClassicGroups
 from ..kinds import GroupHome
 from ..modern.deadlines import SetDeadline

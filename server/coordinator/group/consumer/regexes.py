@@ -14,8 +14,8 @@ from typing import Any
 
 from kwire.errors import ErrorCode
 
-from ...pattern import InvalidPattern, Pattern
-from ...result import Result
+from ...common.pattern import InvalidPattern, Pattern
+from ...common.result import Result
 from ..modern.refusal import Refusal
 from ..modern.surroundings import Client, Surroundings
 from .draft import Draft, ResolveRegexes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...result import Result, Timer
+from ...common.result import Result, Timer
 
 
 class SetDeadline(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...result import Result
+from ...common.result import Result
 
 Afterwards = Callable[[int, Result[Any]], None]
 """What follows when the records are committed, or at once if there are none: deadlines, other machines' work."""

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from kwire.errors import ErrorCode
 
 from ....cause import account_of, cause, caused_by
-from ...result import Result, Timer
+from ...common.result import Result, Timer
 from ..kinds import GroupHome
 from ..offsets import group_error_for
 from .deadlines import Deadlines, SetDeadline

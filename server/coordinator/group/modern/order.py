@@ -13,7 +13,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Generic, TypeVar
 
-from ..partitioner import java_string_hash
+from ...common.partitioner import java_string_hash
 from .steps import Steps, exhaust
 
 K = TypeVar("K")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.errors import ErrorCode
 
-from ...result import Result, Timer
-from ...share.rows import StateOutcome
+from ...common.result import Result, Timer
+from ...share_state.rows import StateOutcome
 from ..kinds import GroupHome
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget, Draft

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kwire.errors import ErrorCode
 
 from ....metadata.image import MetadataImage
-from ...share.rows import InitializeState, StatePartition
+from ...share_state.rows import InitializeState, StatePartition
 from ..modern.draft import Draft
 from ..modern.surroundings import Surroundings
 from .group import ShareGroup, topics_bytes

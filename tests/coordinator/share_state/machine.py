@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kwire.errors import ErrorCode
-from server.coordinator.result import Result, Timer
-from server.coordinator.share.config import ShareCoordinatorConfig
-from server.coordinator.share.records import ShareKey, ShareRecord, decode_record
-from server.coordinator.share.rows import (
+from server.coordinator.common.result import Result, Timer
+from server.coordinator.share_state.config import ShareCoordinatorConfig
+from server.coordinator.share_state.records import ShareKey, ShareRecord, decode_record
+from server.coordinator.share_state.rows import (
     InitializeState,
     ReadState,
     StateBatch,
@@ -18,7 +18,7 @@ from server.coordinator.share.rows import (
     StateSummary,
     WriteState,
 )
-from server.coordinator.share.shard import ShareShard
+from server.coordinator.share_state.shard import ShareShard
 from tests.support.clock import ManualClock
 
 GROUP, TOPIC = "g", bytes(15) + b"\x01"

@@ -12,9 +12,17 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.messages.read_share_group_state import ReadShareGroupStateRequest
 from kwire.messages.write_share_group_state import WriteShareGroupStateRequest
-from server.coordinator import share_persister
-from server.coordinator.share.config import ShareCoordinatorConfig
-from server.coordinator.share.rows import (
+from server.coordinator.share_state import persister as share_persister
+from server.coordinator.share_state.config import ShareCoordinatorConfig
+from server.coordinator.share_state.coordinator import ShareCoordinator, coordinator_key, parsed_key
+from server.coordinator.share_state.operations import (
+    INITIALIZE_STATE,
+    READ_STATE,
+    READ_SUMMARY,
+    WRITE_STATE,
+)
+from server.coordinator.share_state.persister import StatePersister
+from server.coordinator.share_state.rows import (
     InitializeState,
     ReadState,
     StateBatch,
@@ -22,14 +30,6 @@ from server.coordinator.share.rows import (
     StateRead,
     WriteState,
 )
-from server.coordinator.share_coordinator import ShareCoordinator, coordinator_key, parsed_key
-from server.coordinator.share_operations import (
-    INITIALIZE_STATE,
-    READ_STATE,
-    READ_SUMMARY,
-    WRITE_STATE,
-)
-from server.coordinator.share_persister import StatePersister
 from server.metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
 from server.turns import Turns, exhaust
 from tests.coordinator.memory_log import MemoryLog

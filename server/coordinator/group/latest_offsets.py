@@ -14,12 +14,12 @@ from kwire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-from ..metadata.image import MetadataImage
-from ..metadata.topic_partition import TopicPartition
-from ..replication.offsets import CONSUMER, LATEST, FoundOffset, OffsetQuery, fetch_offset
+from ...metadata.image import MetadataImage
+from ...metadata.topic_partition import TopicPartition
+from ...replication.offsets import CONSUMER, LATEST, FoundOffset, OffsetQuery, fetch_offset
 
 if TYPE_CHECKING:
-    from ..replication.replica_manager import ReplicaManager
+    from ...replication.replica_manager import ReplicaManager
 
 #: The version of ListOffsets that is sent to other brokers.
 VERSION = 7

@@ -8,7 +8,15 @@ import pytest
 
 from kwire.codec import decode, encode
 from kwire.errors import ErrorCode
-from server.coordinator.share.rows import (
+from server.coordinator.share_state.operations import (
+    DELETE_STATE,
+    INITIALIZE_STATE,
+    READ_STATE,
+    READ_SUMMARY,
+    WRITE_STATE,
+    StateOperation,
+)
+from server.coordinator.share_state.rows import (
     InitializeState,
     ReadState,
     StateBatch,
@@ -17,14 +25,6 @@ from server.coordinator.share.rows import (
     StateRead,
     StateSummary,
     WriteState,
-)
-from server.coordinator.share_operations import (
-    DELETE_STATE,
-    INITIALIZE_STATE,
-    READ_STATE,
-    READ_SUMMARY,
-    WRITE_STATE,
-    StateOperation,
 )
 from server.turns import exhaust
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 
-from ..cause import Own
-from ..fair_queue import FairQueue
-from ..turns import Steps, Turns
+from ...cause import Own
+from ...fair_queue import FairQueue
+from ...turns import Steps, Turns
 
 logger = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from kwire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-from ..metadata.image import MetadataImage
-from ..metadata.internal_topics import TRANSACTION_STATE_TOPIC
-from ..metadata.topic_partition import TopicPartition
-from .inter_broker_sender import InterBrokerSender, Send
-from .transaction.records import by_topic
-from .transaction_coordinator import TransactionCoordinator
+from ...metadata.image import MetadataImage
+from ...metadata.internal_topics import TRANSACTION_STATE_TOPIC
+from ...metadata.topic_partition import TopicPartition
+from ..common.inter_broker_sender import InterBrokerSender, Send
+from .coordinator import TransactionCoordinator
+from .records import by_topic
 
 #: The first version that distinguishes a partition that was not added (TRANSACTION_ABORTABLE) from a wrong state.
 ADD_PARTITIONS_VERSION = 5

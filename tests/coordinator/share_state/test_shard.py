@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.share.records import ShareRecord, Snapshot, Update, encode_record
-from server.coordinator.share.rows import StateBatch
-from server.coordinator.share.shard import (
+from server.coordinator.share_state.records import ShareRecord, Snapshot, Update, encode_record
+from server.coordinator.share_state.rows import StateBatch
+from server.coordinator.share_state.shard import (
     COLD_SNAPSHOTS,
     MAX_BATCHES,
     MAX_UNORDERED,
     MAX_WRITTEN,
     PRUNE,
 )
-from server.coordinator.share.shard import TOO_MANY_BATCHES as TOO_MANY
-from tests.coordinator.share.machine import KEY, TOPIC, Machine
+from server.coordinator.share_state.shard import TOO_MANY_BATCHES as TOO_MANY
+from tests.coordinator.share_state.machine import KEY, TOPIC, Machine
 from tests.support.cpu_time import cpu_time
 
 NONE = ErrorCode.NONE

@@ -14,17 +14,17 @@ from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batches
 from kwire.types import uuid_from_str, uuid_to_str
 
-from ..cause import Own
-from ..clock import Clock
-from ..metadata.image import MetadataImage
-from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
-from ..turns import Steps, Turns
-from .front_desk import FrontDesk
-from .runtime import CoordinatorLog
-from .share.config import ShareCoordinatorConfig
-from .share.rows import StatePartition
-from .share.shard import PRUNE, ShareMemory, ShareShard
-from .share_operations import OutcomeT, RowT, StateOperation
+from ...cause import Own
+from ...clock import Clock
+from ...metadata.image import MetadataImage
+from ...metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
+from ...turns import Steps, Turns
+from ..common.front_desk import FrontDesk
+from ..common.runtime import CoordinatorLog
+from .config import ShareCoordinatorConfig
+from .operations import OutcomeT, RowT, StateOperation
+from .rows import StatePartition
+from .shard import PRUNE, ShareMemory, ShareShard
 
 _JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import TypeVar
 
-from .pattern import InvalidPattern, Pattern
+from ..common.pattern import InvalidPattern, Pattern
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Hashable
 from typing import Any, Generic, TypeVar
 
-from ..fair_queue import FairQueue
+from ...fair_queue import FairQueue
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from contextlib import closing
 from kwire.errors import ErrorCode
 from kwire.records.batch import RecordBatch
 
-from ..log.log import AppendError, AppendOrigin, LogSlice
-from ..replication.append import AppendResult
-from ..replication.replica_manager import ReplicaManager
+from ...log.log import AppendError, AppendOrigin, LogSlice
+from ...replication.append import AppendResult
+from ...replication.replica_manager import ReplicaManager
 
 READ_BYTES = 1 << 20
 

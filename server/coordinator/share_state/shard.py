@@ -13,7 +13,7 @@ from typing import Any
 
 from kwire.errors import ErrorCode
 
-from ..result import Result, Timer
+from ..common.result import Result, Timer
 from .batches import is_plain
 from .config import ShareCoordinatorConfig
 from .records import ShareKey, ShareRecord, Snapshot, Update, decode_record, encode_record

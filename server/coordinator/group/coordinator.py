@@ -27,34 +27,34 @@ from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRespon
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
-from ..cause import Address, Own, account_of, cause, caused_by
-from ..clock import Clock
-from ..metadata.image import MetadataImage
-from ..metadata.internal_topics import GROUP_METADATA_TOPIC
-from ..metadata.topic_partition import TopicPartition
-from ..shares import NOBODY
-from ..turns import Steps, Turns
-from .front_desk import FrontDesk
-from .group.classic import Joining
-from .group.config import GroupConfig
-from .group.consumer.draft import ResolveRegexes
-from .group.consumer.heartbeat import check_request, refused
-from .group.listing import describe_consumer_group, describe_group, list_group
-from .group.memory import GroupMemory
-from .group.modern.draft import AssignTarget
-from .group.modern.group import ModernGroup
-from .group.modern.refusal import Refusal
-from .group.modern.surroundings import Client, GroupSettings, Metadata
-from .group.modern.topic_hash import TopicHashes
-from .group.offsets import FetchedOffset, commit_error, transactional_commit_error
-from .group.rebalance import join_error, sync_error
-from .group.shard import GroupShard
-from .group.share.group import ShareGroup
-from .group.share.states import InitializeStates
-from .result import Result
-from .runtime import CoordinatorLog
-from .share_groups import LatestOffsetsOf, ShareGroupRequests, no_latest_offsets
-from .share_persister import SharePersister
+from ...cause import Address, Own, account_of, cause, caused_by
+from ...clock import Clock
+from ...metadata.image import MetadataImage
+from ...metadata.internal_topics import GROUP_METADATA_TOPIC
+from ...metadata.topic_partition import TopicPartition
+from ...shares import NOBODY
+from ...turns import Steps, Turns
+from ..common.front_desk import FrontDesk
+from ..common.result import Result
+from ..common.runtime import CoordinatorLog
+from ..share_state.persister import SharePersister
+from .classic import Joining
+from .config import GroupConfig
+from .consumer.draft import ResolveRegexes
+from .consumer.heartbeat import check_request, refused
+from .listing import describe_consumer_group, describe_group, list_group
+from .memory import GroupMemory
+from .modern.draft import AssignTarget
+from .modern.group import ModernGroup
+from .modern.refusal import Refusal
+from .modern.surroundings import Client, GroupSettings, Metadata
+from .modern.topic_hash import TopicHashes
+from .offsets import FetchedOffset, commit_error, transactional_commit_error
+from .rebalance import join_error, sync_error
+from .shard import GroupShard
+from .share.group import ShareGroup
+from .share.states import InitializeStates
+from .share_requests import LatestOffsetsOf, ShareGroupRequests, no_latest_offsets
 from .topic_matches import TopicMatches
 
 #: The number of characters of a client's or instance's id that a new member id includes. The whole id must fit into a

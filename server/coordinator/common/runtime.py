@@ -22,10 +22,10 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.control import ControlType, control_type
 from kwire.records.record import Record
 
-from ..cause import CAUSE, Address, Own, caused_by
-from ..clock import Clock
-from ..net.log_limit import LineLimiter
-from ..turns import Steps, Turns
+from ...cause import CAUSE, Address, Own, caused_by
+from ...clock import Clock
+from ...net.log_limit import LineLimiter
+from ...turns import Steps, Turns
 from .result import Result, Timer
 
 log = logging.getLogger(__name__)

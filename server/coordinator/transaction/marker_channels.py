@@ -19,13 +19,13 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-from ..cause import Own
-from ..metadata.image import MetadataImage
-from ..metadata.topic_partition import TopicPartition
-from ..turns import Steps, Turns
-from .inter_broker_sender import InterBrokerSender, Send
-from .transaction.markers import Markers, MarkerSender, Outcomes
-from .transaction.records import by_topic
+from ...cause import Own
+from ...metadata.image import MetadataImage
+from ...metadata.topic_partition import TopicPartition
+from ...turns import Steps, Turns
+from ..common.inter_broker_sender import InterBrokerSender, Send
+from .markers import Markers, MarkerSender, Outcomes
+from .records import by_topic
 
 WRITE_TXN_MARKERS_VERSION = 1
 

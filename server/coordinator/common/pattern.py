@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..expressions import InvalidPattern, compiled
+from ...expressions import InvalidPattern, compiled
 
 __all__ = ["InvalidPattern", "Pattern", "matching"]
 

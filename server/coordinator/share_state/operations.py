@@ -19,9 +19,9 @@ from kwire.messages.read_share_group_state_summary import ReadShareGroupStateSum
 from kwire.messages.write_share_group_state import WriteShareGroupStateRequest
 from kwire.schema import VersionRange, schema_of
 
-from ..turns import Steps, each_in_steps
-from .result import Result
-from .share.rows import (
+from ...turns import Steps, each_in_steps
+from ..common.result import Result
+from .rows import (
     InitializeState,
     ReadState,
     StateBatch,
@@ -31,7 +31,7 @@ from .share.rows import (
     StateSummary,
     WriteState,
 )
-from .share.shard import ShareShard
+from .shard import ShareShard
 
 RowT = TypeVar("RowT", bound=StatePartition)
 OutcomeT = TypeVar("OutcomeT", bound=StateOutcome)

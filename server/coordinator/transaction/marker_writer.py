@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.errors import ErrorCode
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 
-from ..clock import Clock
-from ..log.log import AppendError, AppendOrigin
-from ..metadata.image import MetadataImage
-from ..metadata.internal_topics import GROUP_METADATA_TOPIC
-from ..metadata.topic_partition import TopicPartition
-from ..replication.append import AppendResult, Granted
-from ..replication.replica_manager import ReplicaManager
-from ..turns import Steps
-from .group_coordinator import GroupCoordinator
-from .internal_topic import error_of
-from .transaction.markers import Markers, Outcomes
-from .transaction.state import BUMPS_EPOCHS
+from ...clock import Clock
+from ...log.log import AppendError, AppendOrigin
+from ...metadata.image import MetadataImage
+from ...metadata.internal_topics import GROUP_METADATA_TOPIC
+from ...metadata.topic_partition import TopicPartition
+from ...replication.append import AppendResult, Granted
+from ...replication.replica_manager import ReplicaManager
+from ...turns import Steps
+from ..common.internal_topic import error_of
+from ..group.coordinator import GroupCoordinator
+from .markers import Markers, Outcomes
+from .state import BUMPS_EPOCHS
 
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
-    from ..replication.partition import Partition
+    from ...replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..cause import CAUSE
+from ...cause import CAUSE
 
 T = TypeVar("T")
 

@@ -22,18 +22,19 @@ from kwire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 
-from ..cause import Own
-from ..metadata.topic_partition import TopicPartition
-from ..shares import NOBODY
-from ..turns import Steps, each_in_steps
-from .group.listing import describe_share_group
-from .group.modern.refusal import Refusal
-from .group.modern.surroundings import Client
-from .group.share.heartbeat import check_request, refused
-from .group.share.records import NamedPartitions
-from .group.share.sentences import sentence
-from .group.share.states import InitializeStates
-from .share.rows import (
+from ...cause import Own
+from ...metadata.topic_partition import TopicPartition
+from ...shares import NOBODY
+from ...turns import Steps, each_in_steps
+from ..share_state.operations import (
+    DELETE_STATE,
+    INITIALIZE_STATE,
+    READ_SUMMARY,
+    OutcomeT,
+    RowT,
+    StateOperation,
+)
+from ..share_state.rows import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
     InitializeState,
@@ -42,21 +43,20 @@ from .share.rows import (
     StatePartition,
     StateSummary,
 )
-from .share_operations import (
-    DELETE_STATE,
-    INITIALIZE_STATE,
-    READ_SUMMARY,
-    OutcomeT,
-    RowT,
-    StateOperation,
-)
+from .listing import describe_share_group
+from .modern.refusal import Refusal
+from .modern.surroundings import Client
+from .share.heartbeat import check_request, refused
+from .share.records import NamedPartitions
+from .share.sentences import sentence
+from .share.states import InitializeStates
 
 if TYPE_CHECKING:
-    from ..metadata.image import MetadataImage
-    from .front_desk import FrontDesk
-    from .group.config import GroupConfig
-    from .group.shard import GroupShard
-    from .share_persister import SharePersister
+    from ...metadata.image import MetadataImage
+    from ..common.front_desk import FrontDesk
+    from ..share_state.persister import SharePersister
+    from .config import GroupConfig
+    from .shard import GroupShard
 
 #: The number of share partitions for which the persister is asked in one step.
 ROWS_AT_ONCE = 8

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 
-from ..metadata.image import MetadataImage
-from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
-from ..turns import exhaust
-from .inter_broker_sender import InterBrokerSender, Send
-from .share.rows import StateOutcome, StatePartition
-from .share_coordinator import ShareCoordinator, coordinator_key
-from .share_operations import OutcomeT, RowT, StateOperation
+from ...metadata.image import MetadataImage
+from ...metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
+from ...turns import exhaust
+from ..common.inter_broker_sender import InterBrokerSender, Send
+from .coordinator import ShareCoordinator, coordinator_key
+from .operations import OutcomeT, RowT, StateOperation
+from .rows import StateOutcome, StatePartition
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.coordinator.share.batches import combined, is_plain
-from server.coordinator.share.rows import StateBatch
+from server.coordinator.share_state.batches import combined, is_plain
+from server.coordinator.share_state.rows import StateBatch
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ..shares import NOBODY
+from ...shares import NOBODY
 
 BURST_BYTES = 32 * 1024 * 1024
 BYTES_PER_SECOND = 2 * 1024 * 1024

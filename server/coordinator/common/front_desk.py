@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from kwire.errors import ErrorCode
 
-from ..clock import Clock
-from ..turns import Turns
-from .group.partitioner import partition_for
+from ...clock import Clock
+from ...turns import Turns
+from .partitioner import partition_for
 from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorShard
 

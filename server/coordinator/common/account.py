@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from kwire.errors import ErrorCode
 
-from ..shares import LARGE, SMALL, Shares
+from ...shares import LARGE, SMALL, Shares
 
 logger = logging.getLogger(__name__)
 

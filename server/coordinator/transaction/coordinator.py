@@ -14,21 +14,22 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from kwire.errors import ErrorCode
 from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-from ..clock import Clock
-from ..coordination.store import StoreError
-from ..metadata.internal_topics import TRANSACTION_STATE_TOPIC
-from ..metadata.topic_partition import TopicPartition
-from ..turns import Steps, Turns
-from .front_desk import FrontDesk
-from .pattern import InvalidPattern, Pattern
-from .result import Result
-from .runtime import CoordinatorLog
-from .transaction.config import TransactionConfig
-from .transaction.markers import Markers, MarkerSender, Outcomes
-from .transaction.memory import TransactionMemory
-from .transaction.shard import TransactionShard
-from .transaction.state import Transaction, TransactionMetadata, TransactionState
-from .transaction.tickets import (
+from ...clock import Clock
+from ...coordination.store import StoreError
+from ...metadata.internal_topics import TRANSACTION_STATE_TOPIC
+from ...metadata.topic_partition import TopicPartition
+from ...turns import Steps, Turns
+from ..common.front_desk import FrontDesk
+from ..common.pattern import InvalidPattern, Pattern
+from ..common.result import Result
+from ..common.runtime import CoordinatorLog
+from .config import TransactionConfig
+from .ends import TransactionEnds
+from .markers import Markers, MarkerSender, Outcomes
+from .memory import TransactionMemory
+from .shard import TransactionShard
+from .state import Transaction, TransactionMetadata, TransactionState
+from .tickets import (
     End,
     Ended,
     Initialized,
@@ -36,7 +37,6 @@ from .transaction.tickets import (
     Producer,
     TimeoutNeedsProducerId,
 )
-from .transaction_ends import TransactionEnds
 
 log = logging.getLogger(__name__)
 
