@@ -68,7 +68,8 @@ class GroupMemory:
         """
         if more > 0 and held + more > config.members_max_bytes // GROUP_PARTS:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        return self.refuses_assignment(config, client, held, more)
+        is_small = held + more <= SMALL_GROUP_BYTES
+        return self._members.error(client, more, config.members_max_bytes, is_small=is_small)
 
     def refuses_assignment(
         self, config: GroupConfig, client: Hashable, held: int, more: int

@@ -110,7 +110,7 @@ MECHANISMS = {
         ),
         Kind("PLAIN", "plain", "org.apache.kafka.common.security.plain.PlainLoginModule"),
         *(
-            Kind(name, "scram", "org.apache.kafka.common.security.scram.ScramLoginModule")
+            Kind(name, "scram_server", "org.apache.kafka.common.security.scram.ScramLoginModule")
             for name in SCRAM_TYPES
         ),
     )

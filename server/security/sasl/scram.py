@@ -29,9 +29,6 @@ from .scram_numbers import MIN_ITERATIONS, TYPES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..jaas import LoginModule
-    from .sources import LoginServices, MechanismSettings
-
 #: The hash of each mechanism.
 HASHES = {name: name.removeprefix("SCRAM-").replace("-", "").lower() for name in TYPES}
 #: The extension with which a client logs in with a delegation token (KIP-48).
@@ -404,11 +401,3 @@ class ScramMechanism:
 def new_nonce() -> str:
     """The server's part of the nonce."""
     return salt_of(token_bytes(32)).decode()
-
-
-def mechanism_of(
-    name: str, settings: MechanismSettings, module: LoginModule | None, sources: LoginServices
-) -> ScramMechanism:
-    """The mechanism of a listener, whose users are in the coordination store; see Kind."""
-    users = ScramUsers(name, sources.user_configs, sources.sanitize)
-    return ScramMechanism(name, users, lambda token: sources.token(name, token))
