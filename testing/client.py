@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from kwire.api import ApiKey
-from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode
 from kwire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -30,14 +27,21 @@ from kwire.messages.create_topics import CreatableTopic, CreatableTopicConfig, C
 from kwire.messages.delete_topics import DeleteTopicsRequest
 from kwire.messages.describe_groups import DescribeGroupsRequest
 from kwire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kwire.messages.find_coordinator import FindCoordinatorRequest
 from kwire.messages.init_producer_id import InitProducerIdRequest
 from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kwire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire.server.client.answers import addresses_in, leaders_of, offsets_in
+from kwire.server.client.requests import EARLIEST as EARLIEST
+from kwire.server.client.requests import LATEST as LATEST
+from kwire.server.client.requests import (
+    Limits,
+    coordinator_request,
+    fetch_request,
+    metadata_of,
+    offsets_request,
+)
+from kwire.server.client.wire import Wire, open_socket
 
 from .durations import Duration, to_ms
 from .nearest import nearest
@@ -57,8 +61,6 @@ PATIENCE: Duration = "10s"
 FETCH_WAIT_MS = 500
 #: How often a condition is checked if no request shows that it may have changed.
 LOOK_AGAIN_S = 0.02
-
-EARLIEST, LATEST = -2, -1
 
 #: Those of groups of both kinds, as Kafka's tools show them.
 GROUP_STATES = (
@@ -124,40 +126,18 @@ class Group(NamedTuple):
     members: tuple[str, ...]
 
 
-class Connection:
+class Connection(Wire):
     """One blocking connection to a broker, with TLS if `tls` is given. Errors: OSError."""
+
+    CLOSED = "the broker has closed the connection of the test's helper"
 
     def __init__(
         self, address: tuple[str, int], tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
     ) -> None:
-        self._socket = socket.create_connection(address, timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:
-            self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
-        self._wire = ClientConnection(HELPERS)
-
-    def ask(self, request: object, version: int) -> Any:
-        """Send a request and return the response."""
-        wire = self._wire
-        wire.request(request, version)
-        self._socket.sendall(b"".join(wire.take_output()))
-        while (response := wire.next_response()) is None:
-            with wire.get_buffer() as buffer:
-                count = self._socket.recv_into(buffer)
-            if not count:
-                raise ConnectionError("the broker has closed the connection of the test's helper")
-            wire.received(count)
-        return response.message()
-
-    def close(self) -> None:
-        """Close the socket, also while another thread waits for an answer there: that is a ConnectionError."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-
-    def leave(self) -> None:
-        """Close only this process's copy of the socket."""
-        self._socket.close()
+        sock = open_socket(address, timeout_s)
+        super().__init__(
+            sock if tls is None else tls.wrap_socket(sock, server_hostname=address[0]), HELPERS
+        )
 
 
 class Client:
@@ -232,19 +212,16 @@ class Client:
 
     def topics(self) -> list[str]:
         """The names of all topics but internal ones."""
-        answer = self.ask(MetadataRequest(topics=None), METADATA)
+        answer = self.ask(metadata_of(None), METADATA)
         return sorted(each.name for each in answer.topics if not each.is_internal)
 
     def partitions(self, topic: str) -> list[Any]:
         """The partitions of a topic as Metadata has them; none if there is no such topic."""
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
-        )
-        return list(self.ask(request, METADATA).topics[0].partitions)
+        return list(self.ask(metadata_of([topic]), METADATA).topics[0].partitions)
 
     def controller_id(self) -> int:
         """The id of the controller; -1 if there is none."""
-        return int(self.ask(MetadataRequest(topics=[]), METADATA).controller_id)
+        return int(self.ask(metadata_of([]), METADATA).controller_id)
 
     def _ask_controller(self, request: object, version: int) -> Any:
         """Send a request to the controller; one that has just been killed is named until there is another."""
@@ -264,27 +241,21 @@ class Client:
             connection.close()
 
     def _controller(self) -> tuple[str, int] | None:
-        answer = self.ask(MetadataRequest(topics=[]), METADATA)
-        for broker in answer.brokers:
-            if broker.node_id == answer.controller_id:
-                return broker.host, broker.port
-        return None
+        answer = self.ask(metadata_of([]), METADATA)
+        address: tuple[str, int] | None = addresses_in(answer).get(answer.controller_id)
+        return address
 
     def leaders(self, topic: str) -> dict[int, tuple[str, int]]:
         """The addresses of the leaders of a topic's partitions, once all have one."""
 
         def look() -> dict[int, tuple[str, int]]:
-            request = MetadataRequest(
-                topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
-            )
-            answer = self.ask(request, METADATA)
-            row = answer.topics[0]
-            brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+            answer = self.ask(metadata_of([topic]), METADATA)
+            row, brokers = answer.topics[0], addresses_in(answer)
             codes = [row.error_code, *(each.error_code for each in row.partitions)]
             for code in codes:
                 if code:
                     raise KafkaError(f"metadata of topic {topic!r}", code)
-            return {each.partition_index: brokers[each.leader_id] for each in row.partitions}
+            return {partition: brokers[leader] for partition, leader in leaders_of(row).items()}
 
         try:
             return self.patiently(look)
@@ -340,14 +311,11 @@ class Client:
 
         def look() -> int:
             address = self.leader(topic, partition)
-            row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-            request = ListOffsetsRequest(
-                replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[row])]
-            )
-            answer = self.ask(request, LIST_OFFSETS, address).topics[0].partitions[0]
-            if answer.error_code:
-                raise KafkaError(f"offsets of {topic}-{partition}", answer.error_code)
-            return int(answer.offset)
+            request = offsets_request([(topic, partition)], timestamp)
+            found, errors = offsets_in(self.ask(request, LIST_OFFSETS, address))
+            for code in errors.values():
+                raise KafkaError(f"offsets of {topic}-{partition}", code)
+            return int(found[topic, partition])
 
         return self.patiently(look)
 
@@ -355,7 +323,7 @@ class Client:
         self, topic: str, offsets: Mapping[int, int], wait_ms: int, isolation_level: int
     ) -> tuple[dict[int, int], list[Record]]:
         """Read from these offsets; return the next ones, and what was read."""
-        from kwire.records.batch import iter_batches
+        from kwire.server.client.visibility import aborted_in, batches_of, visible
 
         ends, records = dict(offsets), []
         by_leader: dict[tuple[str, int], list[int]] = {}
@@ -363,50 +331,33 @@ class Client:
             if partition in offsets:
                 by_leader.setdefault(address, []).append(partition)
         for address, partitions in by_leader.items():
-            rows = [
-                FetchPartition(
-                    partition=each, fetch_offset=offsets[each], partition_max_bytes=1 << 20
-                )
-                for each in partitions
-            ]
-            request = FetchRequest(
-                max_wait_ms=wait_ms // len(by_leader),
-                min_bytes=1,
-                isolation_level=isolation_level,
-                topics=[FetchTopic(topic=topic, partitions=rows)],
+            request = fetch_request(
+                {(topic, each): offsets[each] for each in partitions},
+                Limits(max_wait_ms=wait_ms // len(by_leader)),
+                isolation_level,
             )
             answer = self.ask(request, FETCH, address)
             for row in answer.responses[0].partitions if answer.responses else ():
+                partition = row.partition_index
                 if row.error_code:
-                    raise KafkaError(f"cannot read {topic}-{row.partition_index}", row.error_code)
-                aborted = sorted(
-                    (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
-                )
-                dropped: set[int] = set()
-                start = offsets[row.partition_index]
-                for batch in iter_batches(row.records or b""):
-                    header = batch.header
-                    ends[row.partition_index] = header.next_offset
-                    while aborted and aborted[0][0] <= header.last_offset:
-                        dropped.add(aborted.pop(0)[1])
-                    if batch.is_control:
-                        dropped.discard(header.producer_id)
-                        continue
-                    if batch.is_transactional and header.producer_id in dropped:
-                        continue
-                    records += [
-                        Record(
-                            topic,
-                            row.partition_index,
-                            each.offset,
-                            each.key,
-                            each.value,
-                            tuple(each.headers),
-                            each.timestamp,
-                        )
-                        for each in batch.records()
-                        if each.offset >= start
-                    ]
+                    raise KafkaError(f"cannot read {topic}-{partition}", row.error_code)
+                batches = batches_of(row)
+                if batches:
+                    ends[partition] = batches[-1].header.next_offset
+                records += [
+                    Record(
+                        topic,
+                        partition,
+                        each.offset,
+                        each.key,
+                        each.value,
+                        tuple(each.headers),
+                        each.timestamp,
+                    )
+                    for batch in visible(batches, aborted_in(row))
+                    for each in batch.records()
+                    if each.offset >= offsets[partition]
+                ]
         return ends, records
 
     def coordinator(self, key: str, kind: int = 0) -> tuple[str, int]:
@@ -414,7 +365,7 @@ class Client:
         what = "transactional id" if kind else "group"
 
         def look() -> tuple[str, int]:
-            answer = self.ask(FindCoordinatorRequest(key=key, key_type=kind), FIND_COORDINATOR)
+            answer = self.ask(coordinator_request(kind, key), FIND_COORDINATOR)
             if answer.error_code:
                 raise KafkaError(f"coordinator of {what} {key!r}", answer.error_code)
             return answer.host, answer.port

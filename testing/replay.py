@@ -8,20 +8,20 @@ groups, and the offsets of partitions that were not empty.
 from __future__ import annotations
 
 import select
-import socket
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kwire.api import ApiKey
 from kwire.codec import encode_parts
-from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode, WireError
 from kwire.messages.api_versions import ApiVersionsRequest
 from kwire.messages.produce import ProduceRequest
 from kwire.records.batch import iter_batch_headers, rewrite_crc
 from kwire.records.layout import INT64, PRODUCER_EPOCH_AT, PRODUCER_ID_AT
 from kwire.schema import schema_of
+from kwire.server.client.answers import versions_in
+from kwire.server.client.wire import ConnectionEnded, Wire, open_socket
 
 from . import rows
 from .client import Client, address_of
@@ -153,9 +153,7 @@ class Line:
     """One connection of the replay."""
 
     def __init__(self, address: tuple[str, int], client_id: str | None) -> None:
-        self.socket = socket.create_connection(address, PATIENCE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.wire = ClientConnection(client_id)
+        self.wire = Wire(open_socket(address, PATIENCE_S), client_id)
         self.asked: deque[Exchange] = deque()
         self.messages: dict[int, Any] = {}
         self.closed = False
@@ -164,29 +162,23 @@ class Line:
         """Send a request. Errors: OSError."""
         self.messages[id(exchange)] = message
         answered = getattr(message, "acks", 1) != 0
-        self.wire.client_id = exchange.client_id
-        self.wire.request_of(
-            exchange.api_key,
-            exchange.version,
-            encode_parts(message, exchange.version),
-            answered,
-        )
+        body = encode_parts(message, exchange.version)
+        self.wire.connection.client_id = exchange.client_id
+        self.wire.send_body(exchange.api_key, exchange.version, body, answered=answered)
         if answered:
             self.asked.append(exchange)
-        self.socket.sendall(b"".join(bytes(part) for part in self.wire.take_output()))
 
     def receive(self, timeout_s: float) -> Iterator[tuple[Exchange, Any]]:
         """Wait for bytes, and yield the replies that are complete. Errors: OSError, WireError."""
-        readable, _, _ = select.select([self.socket], [], [], timeout_s)
+        readable, _, _ = select.select([self.wire.sock], [], [], timeout_s)
         if not readable:
             return
-        with self.wire.get_buffer() as buffer:
-            count = self.socket.recv_into(buffer)
-        if not count:
+        try:
+            self.wire.read_some()
+        except ConnectionEnded:
             self.closed = True
             return
-        self.wire.received(count)
-        while (response := self.wire.next_response()) is not None:
+        while (response := self.wire.connection.next_response()) is not None:
             yield self.asked.popleft(), response.message()
 
 
@@ -224,7 +216,7 @@ class Player:
                     self._send(exchange)
         finally:
             for line in self._lines.values():
-                line.socket.close()
+                line.wire.close()
         return [
             self._played.get(id(exchange), Played(exchange, None, "no reply"))
             for exchange in self._recording.exchanges
@@ -234,11 +226,8 @@ class Player:
         """Get the broker's API versions, and create the topics of the beginning of the recording."""
         client = Client(f"{self._address[0]}:{self._address[1]}")
         try:
-            served = client.ask(ApiVersionsRequest(), 0)
-            self._served = {
-                each.api_key: range(each.min_version, each.max_version + 1)
-                for each in served.api_keys
-            }
+            served = versions_in(client.ask(ApiVersionsRequest(), 0))
+            self._served = {key: range(low, high + 1) for key, (low, high) in served.items()}
             there = set(client.topics())
             for topic in self._recording.topics:
                 if topic.name.startswith("__"):

@@ -27,14 +27,22 @@ def open_socket(address: tuple[str, int], timeout_s: float) -> socket.socket:
     return sock
 
 
+class ConnectionEnded(ConnectionResetError):
+    """The broker has closed the connection."""
+
+
 class Wire:
     """Requests and their responses; `send` and `receive` are the halves of `ask`, for several requests in flight."""
+
+    #: What is said of a connection that the broker has closed.
+    CLOSED = "the broker has closed the connection"
 
     def __init__(self, sock: socket.socket, client_id: str | None = CLIENT_ID) -> None:
         self.sock = sock
         self.versions: dict[int, tuple[int, int]] = {}
         """The versions that the broker serves, by API key."""
-        self._client = ClientConnection(client_id)
+        self.connection = ClientConnection(client_id)
+        """The same without the socket."""
 
     def learn_versions(self) -> None:
         """Request the versions that the broker serves. Errors: OSError, WireError."""
@@ -58,7 +66,7 @@ class Wire:
     def send(self, request: object, version: int, *, answered: bool = True) -> None:
         """Send a request. Errors: OSError; ClientError for a value that cannot be sent to any broker."""
         try:
-            self._client.request(request, version, answered=answered)
+            self.connection.request(request, version, answered=answered)
         except EncodeError as error:
             raise ClientError(f"cannot be sent: {error}") from None
         self._flush()
@@ -67,11 +75,11 @@ class Wire:
         self, api_key: int, version: int, body: Sequence[Any], *, answered: bool = True
     ) -> bytes:
         """Send a request whose body is already encoded, and return its bytes. Errors: OSError."""
-        self._client.request_of(api_key, version, body, answered)
+        self.connection.request_of(api_key, version, body, answered)
         return self._flush()
 
     def _flush(self) -> bytes:
-        data = b"".join(self._client.take_output())
+        data = b"".join(self.connection.take_output())
         self.sock.sendall(data)
         return data
 
@@ -83,23 +91,19 @@ class Wire:
         """The same, not decoded."""
         whole_s = max(WHOLE_S, self.sock.gettimeout() or 0)
         until = time.monotonic() + whole_s
-        while (response := self._client.next_response()) is None:
+        while (response := self.connection.next_response()) is None:
             self.read_some()
             if time.monotonic() > until:
                 raise NoWholeAnswer(f"no whole answer within {whole_s:.0f} seconds")
         return response
 
     def read_some(self) -> None:
-        """Wait for bytes, and take them. Errors: OSError; ConnectionResetError if the broker closes the connection."""
-        with self._client.get_buffer() as buffer:
+        """Wait for bytes, and take them. Errors: OSError, among them ConnectionEnded."""
+        with self.connection.get_buffer() as buffer:
             count = self.sock.recv_into(buffer)
         if not count:
-            raise ConnectionResetError("the broker has closed the connection")
-        self._client.received(count)
-
-    def next_response(self) -> ResponseReceived | None:
-        """The next response if it has arrived whole. Errors: WireError."""
-        return self._client.next_response()
+            raise ConnectionEnded(self.CLOSED)
+        self.connection.received(count)
 
     def can(self, request: object, version: int) -> bool:
         """Whether the broker answers a request, instead of closing the connection."""

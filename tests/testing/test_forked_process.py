@@ -116,7 +116,7 @@ def test_encrypted_connections_are_closed_though_a_child_lives() -> None:
         connection = Connection(client.bootstrap[0], client._tls)
         with forked():
             broker.stop()
-            assert connection._socket.recv(1) == b""
+            assert connection.sock.recv(1) == b""
             with pytest.raises(ConnectionRefusedError):
                 Connection(client.bootstrap[0])
         connection.close()

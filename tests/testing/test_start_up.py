@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kwire.api import ApiKey
-from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode
 from kwire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kwire.server.client.wire import Wire, open_socket
 from kwire.testing import Broker
-from kwire.testing.client import Connection, address_of
+from kwire.testing.client import address_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,12 +76,11 @@ def test_first_broker_takes_little_cpu_and_loads_little(tmp_path: Path) -> None:
 
 def ask_as_client(bootstrap: str, request: object, version: int) -> Any:
     """Ask as a client that is not one of the helpers, whose requests are not watched."""
-    connection = Connection(address_of(bootstrap))
-    connection._wire = ClientConnection("late")
+    wire = Wire(open_socket(address_of(bootstrap), 30.0), "late")
     try:
-        return connection.ask(request, version)
+        return wire.ask(request, version)
     finally:
-        connection.close()
+        wire.close()
 
 
 def test_handlers_that_are_loaded_late_are_watched_like_the_others() -> None:
