@@ -1,6 +1,6 @@
-"""Settings of Kafka clients, named as librdkafka names them, as Apache Kafka's client inside Spark wants them.
+"""Settings of Kafka clients, named as librdkafka names them, as Apache Kafka's client inside Spark and kwire's want them.
 
-Jobs use both clients. Names that both have are passed on as they are.
+Jobs use all of these clients. Names that both have are passed on as they are.
 Source: librdkafka's CONFIGURATION.md; SaslConfigs, SslConfigs.
 """
 
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+from kwire.server.client.properties import KNOWN, UsageError, client_arguments
 
 from .problems import WrongCall
 
@@ -43,6 +46,44 @@ def for_java(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
             "ssl.keystore.certificate.chain": certificate,
         }
     return given
+
+
+#: What a connection's security depends on; a setting of these that is not known here must not be passed over.
+_SECURITY = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl", "oauth", "https.")
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+
+
+class Secret(dict[str, Any]):
+    """Settings that are not shown, also when what has them is."""
+
+    def __repr__(self) -> str:
+        return "<settings>"
+
+
+def for_kwire(properties: Iterable[tuple[str, str]]) -> Secret | None:
+    """What kwire's own client needs; None if it cannot connect as these settings say, such as with OAuth.
+
+    Settings that do not concern connections have no effect on it. The contents of PEM files are passed on, as in
+    `for_java`.
+    """
+    given = {
+        name: value
+        for name, value in properties
+        if name.startswith(_SECURITY) or name == "client.id"
+    }
+    if not given.keys() <= KNOWN or "ssl.crl.location" in given:
+        return None
+    try:
+        found = client_arguments(given)
+        contents = {name: Path(found[name]).read_text() for name in _FILES if name in found}
+    except (UsageError, OSError, UnicodeDecodeError):
+        return None
+    return Secret({**found, "ssl_contents": contents})
+
+
+def concern_connections(properties: Iterable[tuple[str, str]]) -> bool:
+    """Whether settings have no other effect than on how brokers are reached."""
+    return all(name.startswith(_SECURITY) for name, _ in properties)
 
 
 def _text(name: str, path: str | None) -> str | None:

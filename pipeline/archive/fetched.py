@@ -1,24 +1,24 @@
 """Reads the records of a partition from its broker as Arrow batches: stored batches, decoded as those of segments are.
 
-Spark's client makes an object of each record, and a row of each object; this makes columns of thousands. Only for brokers
-reached without TLS and SASL (`plain_client.py`).
+Spark's client makes an object of each record, and a row of each object; this makes columns of thousands.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kwire.errors import ErrorCode, RecordError, WireError
+from kwire.errors import ErrorCode, RecordError
 from kwire.records.batch import iter_batch_headers
 
-from ..plain_client import PlainClient, Refused, StoredBatches
+from ..client_settings import Secret, concern_connections, for_kwire
 from ..problems import Problem
 from ..segments.damage import FAIL, Damage
 from ..segments.records import SliceReader, Wanted
 from ..segments.slices import Slice
 from ..segments.walk import Found, Window
+from ..stored_batches import Refused, StoredBatches, StoredClient, Unavailable
 
 #: Bytes of one Fetch, and of one that only asks for the next batch.
 WINDOW, PEEK = 4 << 20, 1 << 10
@@ -40,14 +40,16 @@ class Span(NamedTuple):
     start: int
     end: int
     read_committed: bool
+    arguments: Secret = Secret()
+    """How brokers are reached, from `client_settings.for_kwire`."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
 
-def is_possible(client_properties: Iterable[tuple[str, str]]) -> bool:
-    """Whether these settings of clients leave it to us how brokers are reached."""
-    return not any(client_properties)
+def arguments_of(client_properties: Sequence[tuple[str, str]]) -> Secret | None:
+    """How brokers are reached with these settings of clients; None if they demand another client."""
+    return for_kwire(client_properties) if concern_connections(client_properties) else None
 
 
 def read(span: Span, columns: Sequence[str]) -> Iterator[Any]:
@@ -59,7 +61,7 @@ def read(span: Span, columns: Sequence[str]) -> Iterator[Any]:
     cut = Slice(span.topic, span.partition, "", 0, 0, 0, None, span.start, span.end)
     reader = SliceReader(-1, cut, Wanted(tuple(columns)), _Damage(span, cut))
     offset = span.start
-    with PlainClient(span.bootstrap) as client:
+    with StoredClient(span.bootstrap, span.arguments) as client:
         while offset < span.end:
             stored = _stored(client, span, offset)
             if stored is None:
@@ -108,7 +110,7 @@ def _visible(span: Span, stored: StoredBatches, offset: int) -> tuple[list[Found
     return batches, until
 
 
-def _ends_in_gap(client: PlainClient, span: Span, offset: int) -> bool:
+def _ends_in_gap(client: StoredClient, span: Span, offset: int) -> bool:
     """Whether compaction has removed what there was from an offset to the span's end, and a transaction is open after it.
 
     A broker does not show the batch after the gap then, unless it is asked for uncommitted ones too.
@@ -119,7 +121,7 @@ def _ends_in_gap(client: PlainClient, span: Span, offset: int) -> bool:
     return first is not None and first[1].magic == 2 and first[1].base_offset >= span.end
 
 
-def _stored(client: PlainClient, span: Span, offset: int) -> StoredBatches | None:
+def _stored(client: StoredClient, span: Span, offset: int) -> StoredBatches | None:
     """What a broker has from an offset on, at least one batch; None if it has none any more before the span's end.
 
     Waits for a broker that is away, or that has become leader late.
@@ -146,7 +148,7 @@ def _stored(client: PlainClient, span: Span, offset: int) -> StoredBatches | Non
                 raise Problem(f"{span}: no longer there; the topic was deleted") from error
             if error.error in _FINAL:
                 raise
-        except (OSError, WireError) as error:
+        except Unavailable as error:
             why = str(error)
         if time.monotonic() - began > PATIENCE_S:
             raise Problem(

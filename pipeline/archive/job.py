@@ -209,6 +209,7 @@ class _Job:
         self.archive = archive
         self.held = held
         self.options = options
+        self.arguments = fetched.arguments_of(options.client_properties)
         self.go_on = options.on_data_loss == "go-on"
         self.checks = Checks(cluster, archive, options)
         self.checkpoint = self.checks.checkpoint
@@ -398,9 +399,9 @@ class _Job:
                 go_on=self.go_on,
             )
             read: Read = partial(tasks.read, options=source, columns=COLUMNS)
-        elif fetched.is_possible(self.options.client_properties) and not self.go_on:
-            at = self.cluster.servers
-            cuts = [Span(at, *place, *span[:2], committed) for place, span in ranges.items()]
+        elif self.arguments is not None and not self.go_on:
+            at, how = self.cluster.servers, self.arguments
+            cuts = [Span(at, *place, *span[:2], committed, how) for place, span in ranges.items()]
             read = partial(fetched.read, columns=COLUMNS)
         else:
             return _by_java(frame, ranges, covered, storage, token, compression)

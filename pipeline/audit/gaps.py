@@ -11,8 +11,9 @@ from typing import NamedTuple
 from kwire.errors import ErrorCode, WireError
 from kwire.records.batch import iter_batches
 
-from ..plain_client import PlainClient, Refused, StoredBatches
+from ..client_settings import for_kwire
 from ..problems import Problem
+from ..stored_batches import Refused, StoredBatches, StoredClient, Unavailable
 from .facts import Facts, Span, end_gaps
 from .findings import Finding, note, wrong
 
@@ -44,8 +45,8 @@ class TopicGaps:
     def __init__(self, bootstrap: str, properties: Mapping[str, str], *, committed: bool) -> None:
         self.findings: list[Finding] = []
         self._committed = committed
-        self._reachable = properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT"
-        self._client = PlainClient(bootstrap)
+        arguments = for_kwire(properties.items())
+        self._client = None if arguments is None else StoredClient(bootstrap, arguments)
         self._pieces: list[_Piece] = []
         self._starts: list[int] = []
         self._log_start = 0
@@ -59,7 +60,8 @@ class TopicGaps:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._client.__exit__(kind, error, trace)
+        if self._client is not None:
+            self._client.__exit__(kind, error, trace)
 
     def explain(
         self, facts: Facts, inner: Iterable[Span], log_start: int, *, compacted: bool
@@ -73,15 +75,15 @@ class TopicGaps:
             facts.explain(COMPACTED, facts.missing)
             return
         self._log_start = log_start
-        if not self._reachable:
+        if self._client is None:
             facts.explain("not looked at", facts.missing)
-            text = "gaps can be explained only by a broker without TLS and SASL"
+            text = "gaps cannot be explained with these settings of TLS or the login"
             self.findings.append(note("look", facts, text))
             return
         try:
             for gap in (*end_gaps(facts), *inner):
                 self._explain(facts, gap)
-        except (OSError, Problem, WireError) as error:
+        except (Problem, Unavailable, WireError) as error:
             self.findings.append(wrong("look", facts, f"gaps cannot be examined: {error}"))
         for span in facts.unexplained:
             text = f"{span.size} offsets without a record: {span}"
@@ -124,13 +126,14 @@ class TopicGaps:
 
     def _stored(self, facts: Facts, offset: int) -> StoredBatches:
         """The stored batches from an offset on. Waits for a broker that is away, or not the leader yet."""
+        assert self._client is not None
         began = time.monotonic()
         while True:
             try:
                 return self._client.fetch(
                     facts.topic, facts.partition, offset, WINDOW, committed=self._committed
                 )
-            except (OSError, Refused) as error:
+            except (Unavailable, Refused) as error:
                 code = error.error if isinstance(error, Refused) else None
                 is_final = code is ErrorCode.CORRUPT_MESSAGE or (code and not code.retriable)
                 if is_final or time.monotonic() - began > PATIENCE_S:
@@ -147,7 +150,7 @@ class TopicGaps:
 
     def sample(self, facts: Facts) -> None:
         """Count the sizes of some batches, spread evenly over the range."""
-        if not self._reachable or facts.range.is_empty:
+        if self._client is None or facts.range.is_empty:
             return
         offsets = {
             facts.range.start + facts.range.size * number // SAMPLES for number in range(SAMPLES)
@@ -161,7 +164,7 @@ class TopicGaps:
                         seen.add(batch.header.base_offset)
                         bucket = max(batch.header.size - 1, 1).bit_length()
                         facts.batch_bytes[bucket] = facts.batch_bytes.get(bucket, 0) + 1
-        except (OSError, Problem, WireError):
+        except (Problem, Unavailable, WireError):
             return  # without this the report only lacks a plot
 
 

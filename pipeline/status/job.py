@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from kwire.errors import WireError
-
+from ..client_settings import for_kwire
 from ..cluster import Cluster
 from ..durations import shown
 from ..offsets import Offsets
-from ..plain_client import PlainClient
+from ..problems import Problem
 from ..record_times import newest_timestamps, timestamps_at
+from ..stored_batches import StoredClient, Unavailable
 from ..topic_configs import topic_configs
 from .forecast import Forecast, Log, forecast
 from .options import add_arguments
@@ -98,14 +98,14 @@ def _is_warned(told: Forecast, within_ms: int) -> bool:
 
 
 def _sizes(cluster: Cluster, options: Namespace, topics: Mapping[str, int]) -> Offsets:
-    """Size in bytes of each partition; empty if the broker cannot be reached over a plain connection."""
-    protocol = dict(options.client_properties).get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT" or not topics:
+    """Size in bytes of each partition; empty if the brokers do not say."""
+    arguments = for_kwire(options.client_properties)
+    if arguments is None or not topics:
         return {}
     try:
-        with PlainClient(cluster.bootstrap) as client:
+        with StoredClient(cluster.bootstrap, arguments) as client:
             return client.log_sizes(topics)
-    except (OSError, WireError):
+    except (Problem, Unavailable):
         return {}
 
 

@@ -22,7 +22,7 @@ PATIENCE_S = TIMEOUT_S
 
 
 class Brokers:
-    """The brokers of a cluster. Errors: ClientError if no broker answers.
+    """The brokers of a cluster. Errors: Unavailable if no broker answers, ClientError if one refuses TLS or the login.
 
     Shape: `arguments` are those of `client_arguments`; `note` gets a line if the first contact takes long. Unit:
     `patience_s` is the time to wait for a first contact.

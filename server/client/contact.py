@@ -11,7 +11,7 @@ from typing import Any
 from kwire.errors import WireError
 
 from ..arguments import shown
-from .errors import ClientError, ContactError, NoAnswer
+from .errors import ClientError, ContactError, NoAnswer, Unavailable
 from .login import log_in
 from .requests import metadata_of
 from .tls import encrypted
@@ -33,19 +33,20 @@ def first_contact(
 ) -> Wire:
     """A connection to the first address that accepts it and a login; `note` gets a line if that takes long.
 
-    Shape: `arguments` are those of `client_arguments`. Errors: ClientError with the last reason.
+    Shape: `arguments` are those of `client_arguments`. Errors: Unavailable with the last reason;
+    ClientError if a broker refuses TLS or the login.
     """
     begun = time.monotonic()
     told = False
     while True:
         refused: OSError | None = None
-        silent: ClientError | None = None
-        for part in bootstrap.split(","):
+        silent: Unavailable | None = None
+        for part in filter(str.strip, bootstrap.split(",")):
             host, port = address_of(part)
             try:
                 return connected(host, port, arguments, TIMEOUT_S)
             except NoAnswer as error:
-                silent = silent or ClientError(f"{part.strip()}: {error}")
+                silent = silent or Unavailable(f"{part.strip()}: {error}")
             except ContactError as error:
                 raise ClientError(f"{part.strip()}: {error}") from None
             except OSError as error:
@@ -57,7 +58,7 @@ def first_contact(
         where = bootstrap if {":", ","} & set(bootstrap) else f"{bootstrap}:9092"
         said = f"{where}: {refused.strerror or refused}"
         if waited >= patience_s or isinstance(refused, socket.gaierror):
-            raise ClientError(said)
+            raise Unavailable(said)
         if waited >= 1 and not told:
             note(f"{said}; trying for {patience_s:.0f} seconds")
             told = True
@@ -78,23 +79,29 @@ def connected(host: str, port: int, arguments: Mapping[str, Any], patience_s: fl
         sock = open_socket((host, port), patience_s)
     except ValueError:  # also of the codec for names outside ASCII
         raise ContactError(f"{shown(host)} is not the name of a host") from None
-    try:
-        return make_contact(sock, host, arguments)
-    except BaseException:
-        sock.close()
-        raise
+    return make_contact(sock, host, arguments)
 
 
 def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> Wire:
     """Do the first steps of a client on a connected socket: TLS, ApiVersions, a login, a request.
 
-    Shape: `arguments` are those of `client_arguments`. Errors: ContactError.
+    Shape: `arguments` are those of `client_arguments`. Errors: ContactError; the connection is closed then.
     """
+    try:
+        sock.settimeout(TIMEOUT_S)
+        if arguments.get("security_protocol", "PLAINTEXT").endswith("SSL"):
+            sock = encrypted(sock, host, arguments)
+        wire = Wire(sock, arguments.get("client_id", CLIENT_ID))
+        introduce(wire, host, arguments)
+    except BaseException:
+        sock.close()  # that of TLS, once it has taken over the other
+        raise
+    return wire
+
+
+def introduce(wire: Wire, host: str, arguments: Mapping[str, Any]) -> None:
+    """Find out what a broker serves, and log in. Errors: ContactError."""
     protocol = arguments.get("security_protocol", "PLAINTEXT")
-    sock.settimeout(TIMEOUT_S)
-    if protocol in ("SSL", "SASL_SSL"):
-        sock = encrypted(sock, host, arguments)
-    wire = Wire(sock, arguments.get("client_id", CLIENT_ID))
     try:
         wire.learn_versions()
     except (OSError, WireError) as error:
@@ -107,4 +114,3 @@ def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -
             f"{'SASL_SSL' if protocol == 'SSL' else 'SASL_PLAINTEXT'}, with sasl.mechanism, sasl.username and"
             " sasl.password"
         )
-    return wire

@@ -38,18 +38,31 @@ def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> s
 
 
 def context_of(arguments: Mapping[str, Any]) -> ssl.SSLContext:
-    """What connections use. Errors: OSError, ValueError."""
+    """What connections use. Errors: OSError, ValueError.
+
+    Shape: with `ssl_contents`, the files' contents by argument, no files are read: another machine may have them.
+    """
     import ssl
 
-    context = ssl.create_default_context(cafile=arguments.get("ssl_cafile"))
+    contents: Mapping[str, str] = arguments.get("ssl_contents", {})
+    authorities = contents.get("ssl_cafile")
+    context = ssl.create_default_context(
+        cafile=None if authorities else arguments.get("ssl_cafile"), cadata=authorities
+    )
     # Since Python 3.13, this flag would refuse authorities that Apache Kafka's clients accept.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = arguments.get("ssl_check_hostname", True)
     if arguments.get("ssl_certfile"):
-        context.load_cert_chain(
-            arguments["ssl_certfile"],
-            arguments.get("ssl_keyfile"),
-            # Without a password, OpenSSL would ask for one on the terminal.
-            arguments.get("ssl_password", ""),
-        )
+        # Without a password, OpenSSL would ask for one on the terminal.
+        password = arguments.get("ssl_password", "")
+        chain = [contents[each] for each in ("ssl_certfile", "ssl_keyfile") if each in contents]
+        if chain:
+            from ..security.tls.contexts import as_file
+
+            with as_file("\n".join(chain).encode()) as file:
+                context.load_cert_chain(file, None, password)
+        else:
+            context.load_cert_chain(
+                arguments["ssl_certfile"], arguments.get("ssl_keyfile"), password
+            )
     return context

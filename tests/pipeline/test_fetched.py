@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kwire.errors import BadLength, ErrorCode
+from kwire.api import ApiKey
+from kwire.errors import ErrorCode
 from kwire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -30,21 +33,23 @@ from kwire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kwire.pipeline import plain_client
 from kwire.pipeline.archive import fetched
 from kwire.pipeline.archive.fetched import Span
 from kwire.pipeline.audit import gaps
 from kwire.pipeline.audit.facts import Facts, Range
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import COLUMNS
-from kwire.pipeline.plain_client import PlainClient, Refused, StoredBatches
 from kwire.pipeline.problems import Problem
+from kwire.pipeline.stored_batches import Refused, StoredBatches, StoredClient, Unavailable
 from kwire.records.batch import BatchBuilder, iter_batch_headers
 from kwire.records.compression import Codec
 from kwire.records.record import TimestampType
+from kwire.server.client import brokers, contact
+from kwire.server.client.errors import NoAnswer
+from kwire.server.client.wire import Wire, open_socket
+from kwire.testing.secure import SecureBroker
 
 from ..log.logs import batch
-from ..support.blocking_client import BlockingClient
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import KAFKA_3, KAFKA_4, kafka_broker
 from ..support.kwire_cluster import KwireCluster
@@ -124,7 +129,7 @@ def test_what_is_gone_is_named(
 def test_damaged_batch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = bytearray(bytes(batch(b"abcdef", None)) + bytes(batch(b"abcdef", None)))
     stored[-5] ^= 1
-    monkeypatch.setattr(PlainClient, "fetch", lambda *_, **__: StoredBatches(bytes(stored), []))
+    monkeypatch.setattr(StoredClient, "fetch", lambda *_, **__: StoredBatches(bytes(stored), []))
     span = Span("h:1", "orders", 0, 0, 9, True)
     with pytest.raises(Problem, match=r"orders partition 0: the batch at offset .* is damaged on"):
         list(fetched.read(span, COLUMNS))
@@ -134,7 +139,7 @@ def test_refusal_that_is_final_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object, **__: object) -> None:
         raise Refused("cannot read", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-    monkeypatch.setattr(PlainClient, "fetch", refuse)
+    monkeypatch.setattr(StoredClient, "fetch", refuse)
     with pytest.raises(Refused):
         list(fetched.read(Span("h:1", "orders", 0, 0, 9, True), COLUMNS))
 
@@ -143,7 +148,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, *stored: bytes, last_stable: int = 1 
     """Let clients find these batches, of which committed ones begin before the last stable offset."""
 
     def fetch(
-        _: PlainClient, _topic: str, _partition: int, offset: int, _max: int, *, committed: bool
+        _: StoredClient, _topic: str, _partition: int, offset: int, _max: int, *, committed: bool
     ) -> StoredBatches:
         found = [
             data
@@ -154,7 +159,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, *stored: bytes, last_stable: int = 1 
         ]
         return StoredBatches(b"".join(found), [])
 
-    monkeypatch.setattr(PlainClient, "fetch", fetch)
+    monkeypatch.setattr(StoredClient, "fetch", fetch)
 
 
 FORMS = [(magic, codec) for magic in (0, 1) for codec in (0, 1, 2, 3)] + [
@@ -216,7 +221,7 @@ def test_compaction_up_to_an_open_transaction_leaves_nothing_to_wait_for(
 
 def test_answer_without_a_whole_batch_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     half = bytes(batch(b"abcdef"))[:-3]
-    monkeypatch.setattr(PlainClient, "fetch", lambda *_, **__: StoredBatches(half, []))
+    monkeypatch.setattr(StoredClient, "fetch", lambda *_, **__: StoredBatches(half, []))
     with pytest.raises(Problem, match=r"the batch at offset 0 is damaged .*it is not whole"):
         list(fetched.read(Span("h:1", "orders", 0, 0, 9, True), COLUMNS))
 
@@ -233,6 +238,58 @@ def test_batch_larger_than_a_fetch_is_read(broker: BrokerProcess, topic: str) ->
     assert [found for part in parts for found in part.column("value").to_pylist()] == [value] * 2
 
 
+def read_as(settings: dict[str, str], *, secret: str) -> list[bytes]:
+    """The values of a topic, read with these settings as on a machine that does not have their files."""
+    at = settings.pop("bootstrap.servers")
+    for name in [name for name in settings if name.endswith(".location")]:
+        copy = Path(f"{settings[name]}.copy")
+        copy.write_bytes(Path(settings[name]).read_bytes())
+        settings[name] = str(copy)
+    arguments = fetched.arguments_of(list(settings.items()))
+    for name in [name for name in settings if name.endswith(".location")]:
+        Path(settings[name]).unlink()
+    assert arguments is not None
+    span = Span(at, "orders", 0, 0, 3, True, arguments)
+    assert secret not in repr(span)
+    parts = fetched.read(pickle.loads(pickle.dumps(span)), ("value",))
+    return [value for part in parts for value in part.column("value").to_pylist()]
+
+
+@pytest.mark.e2e
+def test_records_are_read_with_tls_and_logins() -> None:
+    with SecureBroker() as broker:
+        broker.user("alice", password="secret, of alice")
+        by_certificate = broker.certificate("CN=bob")
+        for principal in ("User:alice", "User:CN=bob"):
+            broker.allow(principal, "Read", topic="orders")
+        broker.topic("orders")
+        broker.produce("orders", "a", "b", "c")
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+            settings = broker.client_config("alice", mechanism=mechanism)
+            assert read_as(dict(settings), secret="of alice") == [b"a", b"b", b"c"]
+            wrong = settings | {"sasl.password": "not that"}
+            with pytest.raises(Problem, match=f"login as alice with {mechanism}"):
+                read_as(wrong, secret="not that")
+        settings = broker.client_config(by_certificate)
+        assert read_as(dict(settings), secret="PRIVATE KEY") == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
+        {"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"},
+        {"security.protocol": "SSL", "ssl.crl.location": "/crl.pem"},
+        {"security.protocol": "SSL", "ssl.ca.location": "/absent"},
+        {"fetch.message.max.bytes": "1000"},
+        {"client.id": "archive"},
+    ],
+)
+def test_settings_that_only_other_clients_know_are_left_to_them(properties: dict[str, str]) -> None:
+    assert fetched.arguments_of(list(properties.items())) is None
+    assert fetched.arguments_of([]) == {"ssl_contents": {}}
+
+
 @pytest.mark.e2e
 def test_addresses_may_be_dead_or_have_a_protocol(broker: BrokerProcess, topic: str) -> None:
     create_topic(broker.bootstrap, topic)
@@ -245,13 +302,13 @@ def test_addresses_may_be_dead_or_have_a_protocol(broker: BrokerProcess, topic: 
 def limit_reading(broker: BrokerProcess) -> None:
     """Set a quota for the pipeline's client."""
     host, port = broker.bootstrap.split(":")
-    client = BlockingClient(host, int(port))
+    client = Wire(open_socket((host, int(port)), 30.0), "client")
     entry = AlterClientQuotasRequestEntryData(
         entity=[EntityData(entity_type="client-id", entity_name="kwire-pipeline")],
         ops=[OpData(key="consumer_byte_rate", value=2000.0, remove=False)],
     )
-    client.send(AlterClientQuotasRequest(entries=[entry], validate_only=False), 0)
-    assert client.receive_response().message().entries[0].error_code == 0
+    answer = client.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 0)
+    assert answer.entries[0].error_code == 0
     client.close()
 
 
@@ -277,14 +334,14 @@ def test_reading_goes_on_at_another_broker(
 ) -> None:
     """The leader, which was the only named broker, is killed."""
     monkeypatch.setattr(fetched, "WINDOW", 2000)
-    brokers = KwireCluster(tmp_path)
+    cluster_ = KwireCluster(tmp_path)
     try:
-        every = brokers.start().bootstrap
+        every = cluster_.start().bootstrap
         admin = AdminClient({"bootstrap.servers": every})
         admin.create_topics([NewTopic(topic, 1, 3, config={"retention.ms": "-1"})])[topic].result()
         wanted = produce(every, topic, 200, batch_records=10)
-        (leader,) = brokers.leaders(0, topic)
-        with Cluster(brokers.brokers[leader].bootstrap) as cluster:
+        (leader,) = cluster_.leaders(0, topic)
+        with Cluster(cluster_.brokers[leader].bootstrap) as cluster:
             assert cluster.servers == cluster.bootstrap
             cluster.partitions()
             assert set(cluster.servers.split(",")) == set(every.split(","))
@@ -292,76 +349,76 @@ def test_reading_goes_on_at_another_broker(
             later = alone._replace(bootstrap=cluster.servers)
         batches = fetched.read(alone, COLUMNS)
         first = next(batches)
-        brokers.brokers[leader].kill()
+        cluster_.brokers[leader].kill()
         assert records([first, *batches], topic) == wanted
         assert records(fetched.read(later, COLUMNS), topic) == wanted
     finally:
-        brokers.stop()
+        cluster_.stop()
 
 
-def test_dead_broker_that_is_still_named_as_leader_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class FakeWire:
+    """A connection to a broker of a cluster in which broker 1 is dead; it leads a topic, and later broker 2 does."""
+
+    versions: ClassVar = {int(key): (0, 11) for key in (ApiKey.FETCH, ApiKey.METADATA)}
+    sock = SimpleNamespace(settimeout=lambda _: None)
+    leaders: list[int]
+    stored: bytes
+
+    def ask(self, request: object, _version: int) -> object:
+        if isinstance(request, FetchRequest):
+            found = PartitionData(partition_index=0, records=self.stored)
+            return FetchResponse(
+                responses=[FetchableTopicResponse(topic="orders", partitions=[found])]
+            )
+        leader = self.leaders.pop(0)
+        part = MetadataResponsePartition(error_code=0, partition_index=0, leader_id=leader)
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=1, host="dead", port=1),
+                MetadataResponseBroker(node_id=2, host="alive", port=2),
+            ],
+            topics=[MetadataResponseTopic(error_code=0, name="orders", partitions=[part])],
+        )
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def fake_wire(monkeypatch: pytest.MonkeyPatch) -> FakeWire:
+    wire = FakeWire()
+    wire.leaders, wire.stored = [1, 2], bytes(batch(b"value"))
+
+    def connected(host: str, *_: object) -> FakeWire:
+        if host == "dead":
+            raise ConnectionRefusedError
+        if host == "other":
+            raise NoAnswer("this is no Kafka")
+        return wire
+
+    monkeypatch.setattr(contact, "connected", connected)
+    monkeypatch.setattr(brokers, "connected", connected)
+    return wire
+
+
+def test_dead_broker_that_is_still_named_as_leader_is_asked_for_again(fake_wire: FakeWire) -> None:
     """The cluster notices a broker's end later than its clients: the first answer still names it as the leader."""
-    stored = bytes(batch(b"value"))
-    leaders = [1, 2]
-
-    class Connection:
-        def __init__(self, address: tuple[str, int]) -> None:
-            if address == ("dead", 1):
-                raise ConnectionRefusedError
-
-        def call(self, request: object, _version: int) -> object:
-            if isinstance(request, FetchRequest):
-                found = PartitionData(partition_index=0, records=stored)
-                topic = FetchableTopicResponse(topic="orders", partitions=[found])
-                return FetchResponse(responses=[topic])
-            part = MetadataResponsePartition(
-                error_code=0, partition_index=0, leader_id=leaders.pop(0)
-            )
-            return MetadataResponse(
-                brokers=[
-                    MetadataResponseBroker(node_id=1, host="dead", port=1),
-                    MetadataResponseBroker(node_id=2, host="alive", port=2),
-                ],
-                topics=[MetadataResponseTopic(error_code=0, name="orders", partitions=[part])],
-            )
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(plain_client, "_Connection", Connection)
-    with PlainClient("alive:2") as client:
-        with pytest.raises(ConnectionRefusedError):
+    with StoredClient("alive:2", {}) as client:
+        with pytest.raises(Unavailable, match=r"broker 1 \(dead:1\)"):
             client.fetch("orders", 0, 0, 1000)
-        assert client.fetch("orders", 0, 0, 1000).records == stored
+        assert client.fetch("orders", 0, 0, 1000).records == fake_wire.stored
 
 
-def test_address_where_something_else_listens_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Connection:
-        def __init__(self, address: tuple[str, int]) -> None:
-            self._host = address[0]
-
-        def call(self, request: object, _version: int) -> object:
-            if self._host == "other":
-                raise BadLength("this is no Kafka")
-            broker = MetadataResponseBroker(node_id=1, host="alive", port=2)
-            return MetadataResponse(brokers=[broker], topics=[])
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(plain_client, "_Connection", Connection)
-    with PlainClient("other:1,alive:2") as client:
-        assert client._brokers(["orders"]) == [("alive", 2)]
+def test_address_where_something_else_listens_is_passed_over(fake_wire: FakeWire) -> None:
+    fake_wire.leaders = [2]
+    with StoredClient("other:1,alive:2", {}) as client:
+        assert client.fetch("orders", 0, 0, 1000).records == fake_wire.stored
 
 
 def test_gaps_are_examined_although_the_broker_is_away_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    away: list[Exception] = [ConnectionRefusedError("away"), Refused("no leader", None)]
+    away: list[Exception] = [Unavailable("away"), Refused("no leader", None)]
     stored = bytes(batch(b"a", b"b"))
 
     def fetch(*_: object, **__: object) -> StoredBatches:
@@ -369,7 +426,7 @@ def test_gaps_are_examined_although_the_broker_is_away_for_a_moment(
             raise away.pop()
         return StoredBatches(stored, [])
 
-    monkeypatch.setattr(PlainClient, "fetch", fetch)
+    monkeypatch.setattr(StoredClient, "fetch", fetch)
     monkeypatch.setattr(gaps, "AGAIN_S", 0)
     facts = Facts("h:1", "orders", 0, Range(0, 2))
     with gaps.TopicGaps("h:1", {}, committed=True) as looker:

@@ -128,7 +128,7 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
         ),
         ("Set(orders-1) are gone. Some data", "orders-1: no longer there"),
         (
-            "kwire.pipeline.plain_client.Refused: cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED\n",
+            "kwire.pipeline.stored_batches.Refused: cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED\n",
             "cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED",
         ),
         (

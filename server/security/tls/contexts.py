@@ -107,7 +107,7 @@ def _context(
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _set_versions_and_suites(context, settings)
     if identity is not None:
-        with _as_file(identity.pem()) as path:
+        with as_file(identity.pem()) as path:
             try:
                 context.load_cert_chain(path)
             except ssl.SSLError as error:
@@ -154,7 +154,7 @@ def _set_versions_and_suites(context: ssl.SSLContext, settings: StoreSettings) -
 
 
 @contextmanager
-def _as_file(data: bytes) -> Iterator[str]:
+def as_file(data: bytes) -> Iterator[str]:
     """A temporary file, since OpenSSL loads certificate chains only from files; in memory if Linux allows it."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("kwire"), "wb") as file:
