@@ -22,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.batch import BatchBuilder
+from server.client.wire import Wire
 from server.log.cleaner.log_cleaner import LogCleaner
 from server.log.cleaner.worker import CleanSession, Throttle
 from server.log.file_layer import FileLayer
@@ -29,7 +30,6 @@ from server.log.log import AppendInfo, Log
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
 from server.metadata.topic_partition import TopicPartition
-from tests.support.blocking_client import BlockingClient
 from tests.support.broker_process import KwireBroker
 
 COMPACTED = TopicPartition("compacted", 0)
@@ -98,7 +98,7 @@ def speed() -> None:
 
 def probe(broker: KwireBroker, *, until_compacted: bool) -> tuple[list[float], list[float]]:
     """Times of produces and fetches in ms, sorted; PROBES of each, or as many as time allows."""
-    client = BlockingClient(broker.host, broker.port, "bench")
+    client = Wire.open((broker.host, broker.port), client_id="bench")
     builder = BatchBuilder()
     builder.append(int(time.time() * 1000), None, b"v" * 100)
     batch = builder.build()
@@ -118,7 +118,7 @@ def probe(broker: KwireBroker, *, until_compacted: bool) -> tuple[list[float], l
         offset += 1
         started = time.perf_counter()
         client.send(produce, 7)
-        client.receive_response()
+        client.receive_frame()
         between = time.perf_counter()
         partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
         topic = FetchTopic(topic="probe", partitions=[partition])
@@ -126,7 +126,7 @@ def probe(broker: KwireBroker, *, until_compacted: bool) -> tuple[list[float], l
             replica_id=-1, max_wait_ms=1000, min_bytes=1, max_bytes=1 << 20, topics=[topic]
         )
         client.send(fetch, 7)
-        answer = client.receive_response()
+        answer = client.receive_frame()
         fetched.append((time.perf_counter() - between) * 1000)
         produced.append((between - started) * 1000)
         assert len(answer.frame) > 100

@@ -24,12 +24,10 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from kwire.api import ApiKey
-from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kwire.messages.sasl_handshake import SaslHandshakeRequest
 from kwire.testing.certificates import Authority
-from server.security.sasl.clients import ScramClient
+from server.client.login import log_in
+from server.client.wire import Wire, open_socket
 from server.security.sasl.scram import salted_password
-from tests.support.blocking_client import BlockingClient
 from tests.support.broker_process import BrokerProcess, cpu_seconds, free_port, resident_bytes
 from tests.support.kafka import Kafka39Broker
 from tests.support.wire_client import WireClient
@@ -154,19 +152,18 @@ class Target:
         admin.delete_topics([topic])
         admin.close()
 
-    def log_in(self, context: ssl.SSLContext) -> BlockingClient:
+    def log_in(self, context: ssl.SSLContext) -> Wire:
         """A connection with a full TLS handshake, on which the user has logged in."""
-        client = BlockingClient("127.0.0.1", self.ports["SASL_SSL"])
-        client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
-        scram = ScramClient(MECHANISM, USER, PASSWORD)
-        answer = client.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1)
-        assert answer.error_code == 0, answer
-        token: bytes | None = scram.start()
-        while token is not None:
-            answer = client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
-            assert answer.error_code == 0, answer
-            token = scram.evaluate(bytes(answer.auth_bytes))
-        return client
+        sock = open_socket(("127.0.0.1", self.ports["SASL_SSL"]), 30.0)
+        wire = Wire(context.wrap_socket(sock, server_hostname="localhost"), "client")
+        login = {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": MECHANISM,
+            "sasl_plain_username": USER,
+            "sasl_plain_password": PASSWORD,
+        }
+        log_in(wire, "localhost", login)
+        return wire
 
 
 def throughput(targets: list[Target], rounds: int, gigabytes: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from kwire.api import ApiKey, request_class, response_class
 from kwire.codec import decode, encode
 from kwire.schema import schema_of
+from server.client.wire import open_socket
 from tests.support.wire_client import build, plain
 
 #: The size of a read, when an answer is only counted.
@@ -34,8 +34,7 @@ class Wire:
     """One connection. Errors: OSError; ConnectionError if the broker closes it."""
 
     def __init__(self, port: int, timeout_s: float = 120.0) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = open_socket(("127.0.0.1", port), timeout_s)
 
     def send(self, api: ApiKey, version: int, body: bytes) -> None:
         self.socket.sendall(frame(api, version, body))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from kwire.connection import ClientConnection, ResponseReceived
 from kwire.errors import EncodeError, WireError
@@ -43,6 +43,13 @@ class Wire:
         """The versions that the broker serves, by API key."""
         self.connection = ClientConnection(client_id)
         """The same without the socket."""
+
+    @classmethod
+    def open(
+        cls, address: tuple[str, int], timeout_s: float = 30.0, client_id: str | None = CLIENT_ID
+    ) -> Self:
+        """A new connection without TLS. Errors: OSError."""
+        return cls(open_socket(address, timeout_s), client_id)
 
     def learn_versions(self) -> None:
         """Request the versions that the broker serves. Errors: OSError, WireError."""

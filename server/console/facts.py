@@ -19,14 +19,10 @@ from kwire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 from kwire.messages.list_groups import ListGroupsRequest
-from kwire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from kwire.messages.metadata import MetadataRequest
 from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
+from ..client.answers import leaders_of, offsets_in
+from ..client.requests import LATEST, READ_UNCOMMITTED, metadata_of, offsets_request
 from ..coordination import paths
 from ..coordination.store import StoreError
 from ..explain.facts import total_lag as sum_of_lags
@@ -42,9 +38,6 @@ CONSOLES_MS = 15_000
 STORE_S = 2.0
 #: Addresses to which a page can link.
 ADDRESS = re.compile(r"[\w.:\[\]-]+:\d+")
-#: Special timestamps of ListOffsets.
-LATEST, EARLIEST = -1, -2
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 #: The type of share groups.
 SHARE = "share"
 
@@ -99,9 +92,7 @@ async def topics(console: Console) -> dict[str, Any]:
     """
 
     async def gather() -> dict[str, Any]:
-        response = await console.ask(
-            MetadataRequest(topics=None, allow_auto_topic_creation=False), 12
-        )
+        response = await console.ask(metadata_of(None), 12)
         return {topic.name: topic for topic in sorted(response.topics, key=lambda t: t.name)}
 
     async def gather_if_changed() -> dict[str, Any]:
@@ -109,11 +100,6 @@ async def topics(console: Console) -> dict[str, Any]:
 
     make = gather if console.broker.has_authorizer else gather_if_changed
     return await console.kept("topics", KEPT_MS, make)  # type: ignore[no-any-return]
-
-
-def leaders(topic: Any) -> dict[int, int]:
-    """The leader of each partition of a topic of `topics`; -1 for none."""
-    return {row.partition_index: row.leader_id for row in topic.partitions}
 
 
 async def consoles(console: Console) -> dict[int, str]:
@@ -171,7 +157,7 @@ async def sizes(console: Console) -> dict[str, dict[int, int]]:
             for directory in response.results:
                 for topic in directory.topics:
                     rows = found.setdefault(topic.name, {})
-                    led = leaders(known[topic.name]) if several and topic.name in known else {}
+                    led = leaders_of(known[topic.name]) if several and topic.name in known else {}
                     for row in topic.partitions:
                         number = row.partition_index
                         if number not in rows or led.get(number) == broker_id:
@@ -191,29 +177,18 @@ async def offsets(
     """Offsets for a time, from the leaders, of the partitions that have such an offset."""
     found: dict[str, dict[int, int]] = {}
     requests = {
-        leader: ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=isolation_level,
+        leader: offsets_request(
+            [(topic, number) for topic, numbers in led.items() for number in numbers],
+            timestamp,
+            isolation=isolation_level,
             timeout_ms=5_000,
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=number, timestamp=timestamp)
-                        for number in numbers
-                    ],
-                )
-                for topic, numbers in led.items()
-            ],
         )
         for leader, led in (await by_leader(console, partitions)).items()
     }
     for response in (await console.ask_each(requests)).values():
-        for topic in response.topics:
-            rows = found.setdefault(topic.name, {})
-            for row in topic.partitions:
-                if not row.error_code and row.offset >= 0:
-                    rows[row.partition_index] = row.offset
+        for (topic, number), offset in offsets_in(response)[0].items():
+            if offset >= 0:
+                found.setdefault(topic, {})[number] = offset
         await console.broker.turns.pause(console)
     return found
 
@@ -227,7 +202,7 @@ async def by_leader(
     known = await topics(console)
     found: dict[int, dict[str, list[int]]] = {}
     for name, numbers in partitions.items():
-        led = leaders(known[name]) if name in known else {}
+        led = leaders_of(known[name]) if name in known else {}
         for number in numbers:
             if (leader := led.get(number, -1)) >= 0:
                 found.setdefault(leader, {}).setdefault(name, []).append(number)

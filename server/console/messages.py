@@ -6,12 +6,19 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-
+from ..client.requests import (
+    EARLIEST,
+    LATEST,
+    MAX_FETCH_VERSION,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Limits,
+    fetch_request,
+)
+from ..client.visibility import Aborted, aborted_in
 from ..times import unix_ms
 from . import facts, topics
 from .console import Console, Refused, said
-from .facts import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from .filters import FilterError, parse
 from .listing import number_in
 from .records import Found, RecordRow, Wanted, rows_of
@@ -276,7 +283,7 @@ async def piece(console: Console, topic: str, wanted: Wanted, search: Search) ->
 
 async def fetch(
     console: Console, topic: str, partition: int, offset: int
-) -> tuple[bytes, list[tuple[int, int]]]:
+) -> tuple[bytes, list[Aborted]]:
     """Whole batches from an offset on, and the aborted transactions among them. Errors: Refused."""
     row = await fetched(console, {(topic, partition): offset}, READ_UNCOMMITTED, 0)
     data = await read_records(console, row[0][1]) if row else b""
@@ -287,8 +294,7 @@ async def fetch(
         return b"", []
     if getattr(decided[0][1].records, "close", None):
         decided[0][1].records.close()
-    aborted = decided[0][1].aborted_transactions or []
-    return data, [(each.producer_id, each.first_offset) for each in aborted]
+    return data, aborted_in(decided[0][1])
 
 
 async def fetched(
@@ -302,35 +308,20 @@ async def fetched(
     if len(led) > 1:
         wait_ms = min(wait_ms, SHARED_WAIT_MS)
     requests = {
-        leader: FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1 if wait_ms else 0,
-            max_bytes=FETCH_BYTES,
-            isolation_level=isolation,
-            session_id=0,
-            session_epoch=-1,
-            topics=[
-                FetchTopic(
-                    topic=name,
-                    partitions=[
-                        FetchPartition(
-                            partition=number,
-                            fetch_offset=offsets[name, number],
-                            partition_max_bytes=FETCH_BYTES,
-                        )
-                        for number in numbers
-                    ],
-                )
+        leader: fetch_request(
+            {
+                (name, number): offsets[name, number]
                 for name, numbers in partitions.items()
-            ],
-            forgotten_topics_data=[],
-            rack_id="",
+                for number in numbers
+            },
+            Limits(wait_ms, 1 if wait_ms else 0, FETCH_BYTES, FETCH_BYTES),
+            isolation,
         )
         for leader, partitions in led.items()
     }
     rows = [
         (topic.topic, row)
-        for response in (await console.ask_each(requests, 12)).values()
+        for response in (await console.ask_each(requests, MAX_FETCH_VERSION)).values()
         for topic in response.responses
         for row in topic.partitions
     ]

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from kwire.errors import WireError
 from kwire.records.batch import iter_batches
-from kwire.records.control import ControlType, control_type
+from kwire.records.control import control_type
 
+from ..client.visibility import Aborted, Visibility
 from .filters import Searched, Test
 from .units import shortened
 from .values import MAX_LINE, Shown, shown
@@ -68,7 +69,7 @@ class Wanted(NamedTuple):
     decoder: Any = None
 
 
-def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -> Found:
+def rows_of(data: bytes, wanted: Wanted, aborted: Collection[Aborted]) -> Found:
     """The wanted records in `data`; the last ones if `newest`.
 
     Shape: `aborted` are producer ids with the first offset of each aborted transaction, as Fetch returns them to
@@ -78,8 +79,7 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
     rows: deque[tuple[Searched, Any, Wanted, bool]] = deque(maxlen=wanted.most)
     problems: list[str] = []
     looked_at, next_offset, size = 0, wanted.start, 0
-    waiting = sorted(aborted, key=lambda each: each[1])
-    open_aborts: set[int] = set()
+    visibility = Visibility(aborted)
     batches = iter_batches(data)
     while size < MAX_PIECE_BYTES:
         try:
@@ -90,8 +90,7 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
         if batch is None:
             break
         header = batch.header
-        while waiting and waiting[0][1] <= header.last_offset:
-            open_aborts.add(waiting.pop(0)[0])
+        is_aborted = visibility.is_aborted(batch)
         next_offset = header.next_offset
         if next_offset <= wanted.start or header.base_offset >= wanted.end:
             continue
@@ -99,8 +98,6 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
             for record in batch.records(MAX_BATCH_BYTES):
                 size += RECORD_BYTES * (1 + len(record.headers))
                 size += len(record.key or b"") + len(record.value or b"")
-                if batch.is_control and control_type(record.key) is ControlType.ABORT:
-                    open_aborts.discard(header.producer_id)
                 if not wanted.start <= record.offset < wanted.end:
                     continue
                 looked_at += 1
@@ -116,7 +113,7 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
                     wanted.decoder.look(searched)
                 if wanted.test is not None and (batch.is_control or not wanted.test(searched)):
                     continue
-                rows.append((searched, batch, wanted, header.producer_id in open_aborts))
+                rows.append((searched, batch, wanted, is_aborted))
                 if len(rows) == wanted.most and not wanted.newest:
                     return Found([row_of(*row) for row in rows], looked_at, next_offset, problems)
         except WireError as error:
@@ -135,7 +132,7 @@ def row_of(record: Searched, batch: Any, wanted: Wanted, is_aborted: bool) -> Re
         kind = control_type(record.key)
         note = f"{kind.name.lower().replace('_', ' ')} of producer {header.producer_id}, epoch {header.producer_epoch}"
         record.key = record.value = None
-    elif batch.is_transactional and is_aborted:
+    elif is_aborted:
         mark, note = "aborted", f"its transaction of producer {header.producer_id} was aborted"
     elif batch.is_transactional and record.offset >= wanted.stable:
         mark = "undecided"

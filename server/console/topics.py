@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kwire.types import uuid_to_str
 
+from ..client.requests import EARLIEST, LATEST, READ_COMMITTED
 from ..config.changes import ConfigResourceType
 from ..config.definitions import to_text
 from ..config.tables import TOPIC
 from . import facts
 from .console import Console, Refused, said
-from .facts import EARLIEST, LATEST, READ_COMMITTED, Lag
+from .facts import Lag
 from .listing import Listing, listing
 
 if TYPE_CHECKING:

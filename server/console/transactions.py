@@ -9,6 +9,8 @@ from kwire.messages.describe_producers import DescribeProducersRequest, TopicReq
 from kwire.messages.describe_transactions import DescribeTransactionsRequest
 from kwire.messages.list_transactions import ListTransactionsRequest
 
+from ..client.answers import leaders_of
+from ..client.requests import LATEST, READ_COMMITTED
 from . import facts, topics
 from .console import Console, Refused, said
 from .listing import listing, number_in
@@ -106,8 +108,8 @@ async def describe(console: Console, rows: list[TransactionRow]) -> None:
             for topic, number in row.partitions:
                 wanted.setdefault(topic, set()).add(number)
     partitions = {name: sorted(numbers) for name, numbers in wanted.items()}
-    ends = await facts.offsets(console, partitions, facts.LATEST)
-    stable = await facts.offsets(console, partitions, facts.LATEST, facts.READ_COMMITTED)
+    ends = await facts.offsets(console, partitions, LATEST)
+    stable = await facts.offsets(console, partitions, LATEST, READ_COMMITTED)
     for row in rows:
         if row.is_open and row.partitions:
             held = [
@@ -130,7 +132,7 @@ async def gather_producers(console: Console, request: Request) -> dict[str, Any]
             DescribeProducersRequest(
                 topics=[TopicRequest(name=topic.name, partition_indexes=[number])]
             ),
-            to=facts.leaders(topic)[number],
+            to=leaders_of(topic)[number],
         )
         row = response.topics[0].partitions[0]
         error = row.error_message or said(row.error_code)
@@ -141,9 +143,7 @@ async def gather_producers(console: Console, request: Request) -> dict[str, Any]
     held_back = 0
     if number in led and not error:
         stable = await topics.stable_offsets(console, topic.name, [number])
-        ends = (await facts.offsets(console, {topic.name: [number]}, facts.LATEST)).get(
-            topic.name, {}
-        )
+        ends = (await facts.offsets(console, {topic.name: [number]}, LATEST)).get(topic.name, {})
         held_back = ends.get(number, 0) - stable.get(number, ends.get(number, 0))
     elif led and number not in led:
         raise Refused(

@@ -34,6 +34,8 @@ from kwire.messages.offset_commit import (
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.builder import BatchBuilder
 
+from ..client.answers import leaders_of
+from ..client.requests import EARLIEST
 from ..config.changes import AlterOperation, ConfigResourceType
 from ..times import unix_ms
 from . import facts, topics, transactions
@@ -450,7 +452,7 @@ async def produce(writes: Writes, values: Values) -> str:
             ],
         ),
         9,
-        facts.leaders(topic).get(number),
+        leaders_of(topic).get(number),
     )
     row = response.responses[0].partition_responses[0]
     check(row.error_code, row.error_message)
@@ -594,7 +596,7 @@ async def resets(writes: Writes, values: Values) -> list[Preview]:
     partitions: dict[str, list[int]] = {}
     for lag in lags:
         partitions.setdefault(lag.topic, []).append(lag.partition)
-    first = await facts.offsets(console, partitions, facts.EARLIEST)
+    first = await facts.offsets(console, partitions, EARLIEST)
     to, at = values.get("to", ""), values.get("at", "").strip()
     by_time: dict[str, dict[int, int]] = {}
     if to == "time":

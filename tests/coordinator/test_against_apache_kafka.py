@@ -38,8 +38,8 @@ from kwire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from server.client.wire import Wire
 from tests.coordinator.test_offsets import subscription
-from tests.support.blocking_client import BlockingClient
 from tests.support.broker_process import BrokerProcess, KwireBroker
 from tests.support.kafka import KAFKA_3, Kafka39Broker, kafka_broker
 
@@ -57,13 +57,13 @@ class Script:
     def __init__(self, broker: BrokerProcess, group: str) -> None:
         self.broker = broker
         self.group = group
-        self.clients: list[BlockingClient] = []
+        self.clients: list[Wire] = []
         self.names: dict[str, str] = {}
         self.record: list[Any] = []
         self.main = self.client()
 
-    def client(self) -> BlockingClient:
-        client = BlockingClient(self.broker.host, self.broker.port)
+    def client(self) -> Wire:
+        client = Wire.open((self.broker.host, self.broker.port), client_id="client")
         self.clients.append(client)
         return client
 
@@ -72,7 +72,7 @@ class Script:
         self.record.append(self.plain(answer))
         return answer
 
-    def ask(self, request: Any, version: int, client: BlockingClient | None = None) -> Any:
+    def ask(self, request: Any, version: int, client: Wire | None = None) -> Any:
         return self.note((client or self.main).ask(request, version))
 
     def plain(self, value: Any) -> Any:
@@ -113,7 +113,7 @@ class Script:
             }
         )
 
-    def join(self, name: str, client: BlockingClient | None = None, **joining: Any) -> str:
+    def join(self, name: str, client: Wire | None = None, **joining: Any) -> str:
         """Join alone, with the required member id, and return it."""
         client = client or self.main
         answer = client.ask(self.joining(**joining), 9)
@@ -525,7 +525,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerPro
 
 def prepare(broker: BrokerProcess) -> None:
     """Create the topics, and wait until every group has a coordinator that is ready."""
-    client = BlockingClient(broker.host, broker.port)
+    client = Wire.open((broker.host, broker.port), client_id="client")
     topics = [
         CreatableTopic(name=name, num_partitions=2, replication_factor=1)
         for name in ("topic", "left")

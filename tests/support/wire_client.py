@@ -8,8 +8,7 @@ from kwire.api import ApiKey, request_class
 from kwire.codec import encode
 from kwire.schema import schema_of
 from kwire.types import Array
-
-from .blocking_client import BlockingClient
+from server.client.wire import Wire
 
 CLIENT_ID = "differential"
 
@@ -69,7 +68,7 @@ class WireClient:
     """One connection to a broker."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 8.0) -> None:
-        self._client = BlockingClient(host, port, CLIENT_ID, timeout_s)
+        self._client = Wire.open((host, port), timeout_s, CLIENT_ID)
         self.last: Exchange | None = None
 
     def call(self, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any] | None:
@@ -88,17 +87,16 @@ class WireClient:
 
     def send(self, api: ApiKey, version: int, body: bytes) -> None:
         """Send a request and do not wait."""
-        self._client.connection.request_of(api, version, [body])
-        self._request = self._client.flush()[4:]
+        self._request = self._client.send_body(api, version, [body])[4:]
 
     def send_raw(self, data: bytes) -> None:
         """Send raw bytes."""
-        self._client.socket.sendall(data)
+        self._client.sock.sendall(data)
 
     def receive(self, api: ApiKey, version: int) -> dict[str, Any] | None:
         """Return the answer to the last request; None if the broker closed the connection."""
         try:
-            response = self._client.receive_response()
+            response = self._client.receive_frame()
         except ConnectionError:
             return None
         self.last = Exchange(self._request, bytes(response.frame))
