@@ -21,7 +21,8 @@ from .answers import leaders_of, version_for
 from .batches import BATCH_BYTES, Accumulator, Batch, Outgoing, encode_batch
 from .brokers import Brokers
 from .contact import RETRY_S
-from .errors import ClientError, Unavailable, no_partition, words_of
+from .errors import ClientError, Unavailable, no_partition
+from .produce_errors import RETRIABLE, TOO_LARGE, said_of
 from .requests import metadata_of
 from .wire import Wire
 from .words import reason
@@ -30,27 +31,6 @@ from .words import reason
 MAX_VERSION = 9
 #: How long a topic that a broker does not know may be in creation (auto.create.topics.enable).
 UNKNOWN_S = 5.0
-RETRIABLE = (
-    ErrorCode.CORRUPT_MESSAGE,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-SAID = {
-    ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than the topic allows (max.message.bytes)",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "a record is larger than a segment (segment.bytes)",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas)",
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "too few replicas are in sync (min.insync.replicas)",
-    ErrorCode.LEADER_NOT_AVAILABLE: "no leader",
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: "no leader",
-}
 
 
 class Sender:
@@ -276,8 +256,3 @@ class Sender:
 
 
 EMPTY = ProduceRequest(acks=0, timeout_ms=0, topic_data=[])
-
-
-def said_of(error: int, message: str | None = None) -> str:
-    """An error code in words. Shape: `message` is that of the response."""
-    return SAID.get(error) or words_of(error, message)  # type: ignore[call-overload]
