@@ -26,7 +26,9 @@ def test_annotations_make_no_circles_of_imports(package: str) -> None:
     assert circles == []
 
 
-def test_pipeline_takes_of_the_broker_its_file_formats_and_what_all_commands_share() -> None:
+def test_pipeline_takes_of_the_broker_its_file_formats_its_client_and_what_all_commands_share() -> (
+    None
+):
     taken = {
         (path.relative_to(ROOT).as_posix(), node.module)
         for path in (ROOT / "pipeline").rglob("*.py")
@@ -35,6 +37,5 @@ def test_pipeline_takes_of_the_broker_its_file_formats_and_what_all_commands_sha
     }
     assert taken
     shared = {f"kwire.server.{name}" for name in ("arguments", "streams", "times")}
-    assert {
-        module for _, module in taken if not f"{module}.".startswith("kwire.server.log.")
-    } == shared
+    rooms = ("kwire.server.log.", "kwire.server.client.")
+    assert {module for _, module in taken if not f"{module}.".startswith(rooms)} == shared
