@@ -24,7 +24,7 @@ STANDARD_ERROR = "-"
 
 
 class _File(logging.FileHandler):
-    """Loses what a full disk does not take: nobody may see a traceback because of it."""
+    """Drops lines that a full disk cannot take; `logging` would print a traceback for each."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""

@@ -318,7 +318,7 @@ class Files(FileLayer):
 
     @property
     def stopped(self) -> bool:
-        """Whether the broker has crashed: then nothing of it may touch its files any more."""
+        """Whether the broker has crashed. Its remaining tasks must not write to its files then."""
         return self._stopped
 
     @stopped.setter

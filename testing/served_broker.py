@@ -67,7 +67,7 @@ class ServedBroker(Broker):
 
     def _like(self) -> Self:
         properties = any_ports(self._properties)
-        # Its data are temporary, and its ports others than those that clients are told of this one.
+        # It has temporary data and ports of its own, not those that this broker advertises.
         for setting in ("log.dirs", "log.dir", "advertised.listeners"):
             properties.pop(setting, None)
         return type(self)(properties)

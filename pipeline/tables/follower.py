@@ -212,7 +212,7 @@ class Follower:
         return self._values
 
     def is_free(self, path: str) -> bool:
-        """Whether no table names a file that the archive no longer does, since all that may have it follow."""
+        """Whether a file that the archive has dropped may be deleted: no table refers to it any more."""
         marks = self._marks()
         topic = path.partition("/")[0].removeprefix("topic=")
         if not marks:

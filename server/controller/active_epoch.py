@@ -51,7 +51,7 @@ class ActiveEpoch:
         await self._drop_notifications()
         await self.load(starting=True)
         self.begun = True
-        await self.reassignments.take_wishes()
+        await self.reassignments.take_requests()
         await self.reassignments.resume()
         await self._elect_as_wished()
         self._rebalancing = asyncio.get_running_loop().create_task(
@@ -81,7 +81,7 @@ class ActiveEpoch:
             case ChangeKind.LOG_DIRS:
                 await self._log_dirs_failed()
             case ChangeKind.REASSIGNMENT:
-                await self.reassignments.take_wishes()
+                await self.reassignments.take_requests()
             case ChangeKind.PREFERRED_ELECTION:
                 await self._elect_as_wished()
 

@@ -241,7 +241,7 @@ class Reassignments:
 
     # -- requests in ZooKeeper -------------------------------------------------------------------
 
-    async def take_wishes(self) -> None:
+    async def take_requests(self) -> None:
         """Start the moves that a tool requests in /admin/reassign_partitions."""
         active = self._active
         try:

@@ -4,7 +4,7 @@ Behavior: a request meant for an earlier process of this broker (with an older b
 refused with STALE_BROKER_EPOCH, one from an earlier controller with STALE_CONTROLLER_EPOCH, and one with
 a name that no topic can have with INVALID_REQUEST. Roles are taken and logs created before the answer;
 the config of a topic that is new to this broker is read from the coordination store first. A broker
-that is the controller itself listens to nobody else: it asks the store whether another one was elected,
+that is the controller itself asks the store whether another one has been elected,
 and if not, the sender is refused with STALE_CONTROLLER_EPOCH.
 Versions: all versions of Apache Kafka 3.9; only in a cluster (ceiling 3.9).
 Omitted: requests of a KRaft controller that takes over a ZooKeeper cluster (migration to KRaft).

@@ -31,7 +31,7 @@ def is_known(services: Services) -> bool:
 
 
 def unless_refused(check: Check) -> Check:
-    """A check that is made where there are share groups; where there are none, that is the answer, whoever asks."""
+    """Skip a permission check where share groups are off: every client gets the same refusal there."""
 
     def checked(ctx: RequestContext, request: object) -> ErrorCode:
         return check(ctx, request) if refusal_of(ctx.services) is None else ErrorCode.NONE

@@ -89,9 +89,9 @@ class FlushState:
         self.wanted = False
         """Whether a flush is due at once: a segment was sealed, or flush.messages is reached."""
         self.awaited = False
-        """Whether flush.messages asks that nobody hears of the newest records before a flush."""
+        """Whether flush.messages requires a flush before the newest records may be acknowledged or read."""
         self.name_synced = False
-        """Whether the directory that the log's directory is in was forced to the device."""
+        """Whether the parent of the log's directory, which has its name, was synced."""
         self.cuts = 1 if doubtful else 0
         """How often the log was truncated: a flush begun before says nothing of what came since.
         Recovery counts, too: while `synced_cuts` differs, a flush forces the last segment anyway."""

@@ -99,7 +99,7 @@ class LogDirectory:
         """True if the last stop was clean; only right after `note_clean_shutdown`."""
         self.log_count = 0
         self.on_error: Callable[[OSError], None] | None = None
-        """Who is told when a log in here meets an error of the disk."""
+        """Called when a log in this directory meets an I/O error."""
         self._lock: int | None = None
         self._checkpoints = CheckpointWriter(layer, self.path)
         self._cleaned_to: dict[TopicPartition, int] | None = None

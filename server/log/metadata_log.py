@@ -2,9 +2,9 @@
 
 <offset>-<epoch>.checkpoint   a snapshot: record batches with all that counts below the offset; a control record
                               begins it and another one ends it, without which it is incomplete
-<offset>.log                  segments: every change since
+<offset>.log                  segments: the changes after the snapshot
 
-What a voter that is not the leader appended last may not be committed; nothing in the directory says so.
+The last records of a voter that is not the leader may be uncommitted; nothing in the directory tells which.
 Source: KafkaMetadataLog, Snapshots, RecordsSnapshotReader; KIP-630.
 """
 
