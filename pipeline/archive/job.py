@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from ..bar import Bar, is_shown, watching_tasks
 from ..checkpoints import Batch
 from ..cluster import Cluster
+from ..counting import count
 from ..following import follow
 from ..log_cluster import LogCluster
 from ..manifest import COLUMNS, STAGING, Archive, Conflict, Entry
@@ -140,7 +141,9 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
         deleted = _swept(archive, tables, options)
     finally:
         tables.close()
-    print(f"{before} files became {after}; {deleted} files replaced earlier were deleted")
+    print(
+        f"{count(before, 'file')} became {after:,}; of those replaced earlier, {deleted:,} were deleted"
+    )
     return 0
 
 
@@ -189,7 +192,7 @@ def _archive(
         code = job.run()
     finally:
         job.tables.close()
-    print(f"archived {job.rows:,} rows in {job.files:,} files to {archive.path}")
+    print(f"archived {count(job.rows, 'row')} in {count(job.files, 'file')} to {archive.path}")
     return code
 
 

@@ -12,6 +12,7 @@ from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from ..cluster import Cluster
+from ..counting import count
 from ..options import check_topics, topic_names
 from ..problems import Problem, WrongCall
 from ..storage import is_local
@@ -167,7 +168,10 @@ class _Audit:
             if (frame := place.rows(self._spark)) is not None
         ]
         offsets = sum(facts.range.size for facts in self._facts.values())
-        _say(options, f"reading {len(self._facts)} partitions with {offsets:,} offsets")
+        _say(
+            options,
+            f"reading {count(len(self._facts), 'partition')} with {count(offsets, 'offset')}",
+        )
         comparisons: list[Comparison] = []
         self._size_shuffles()
         rows = Rows(self._spark, frames, options.ignore) if frames else None

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from ..counting import count
 from .compare import Comparison
 from .facts import Facts
 from .findings import Finding
@@ -45,11 +46,6 @@ class Report:
         if faults:
             return f"{count(faults, 'fault')} found: {what}"
         return f"nothing is wrong: {what}"
-
-
-def count(number: int, noun: str) -> str:
-    """A number and its noun, in the plural if needed."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def why(facts: Facts) -> str:

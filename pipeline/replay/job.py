@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from ..bar import Bar, is_shown
 from ..cluster import Cluster
+from ..counting import count
 from ..manifest import Archive, Content
 from ..options import topic_names
 from ..problems import Problem, WrongCall
@@ -57,11 +58,11 @@ def run(options: Namespace) -> int:
         before = positions.read()
         left = positions.left(before)
         aim = ", ".join(sorted({task.target.topic for task in tasks}))
-        _tell(f"{job.name}: {len(tasks)} partitions of {', '.join(sorted(aims))} to {aim}")
+        _tell(f"{job.name}: {count(len(tasks), 'partition')} of {', '.join(sorted(aims))} to {aim}")
         if not any(left):
-            count = sum(position.records for position in before if position is not None)
+            there = sum(position.records for position in before if position is not None)
             print(
-                f"{job.name}: everything is there already, {count:,} records; use another --name to replay it once more"
+                f"{job.name}: everything is there already, {count(there, 'record')}; use another --name to replay it once more"
             )
             return 0
         refuse_doubling(options, cluster, tasks, before)
@@ -72,12 +73,12 @@ def run(options: Namespace) -> int:
     records, total = (sum(one.records for one in done), sum(one.total for one in done))
     earlier = f" ({total:,} including earlier runs)" if total > records else ""
     print(
-        f"{job.name}: {records:,} records{earlier} in {seconds:.1f} s, {records / seconds:,.0f}/s"
+        f"{job.name}: {count(records, 'record')}{earlier} in {seconds:.1f} s, {records / seconds:,.0f}/s"
     )
     timeless = sum(one.timeless for one in done)
     if timeless:
         _tell(
-            f"note: {timeless:,} records with timestamp 0 (1970) got the time of this replay:"
+            f"note: {count(timeless, 'record')} with timestamp 0 (1970) got the time of this replay:"
             " librdkafka cannot write 0"
         )
     return 0

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from ..client_settings import for_kwire
 from ..cluster import Cluster
+from ..counting import count
 from ..durations import shown
 from ..offsets import Offsets
 from ..problems import Problem
@@ -142,11 +143,13 @@ def print_lines(queries: Sequence[QueryState], lines: Sequence[Line], out: TextI
     lost = sum(line.forecast.fate.is_lost for line in warned)
     if warned:
         out.write(
-            f"warning: {lost} partitions have lost records, {len(warned) - lost} are about to\n"
+            f"warning: records are lost in {count(lost, 'partition')}, and about to be lost in {len(warned) - lost:,}\n"
         )
     else:
         lag = sum(line.lag or 0 for line in lines)
-        out.write(f"all is well: {len(lines)} partitions, {lag:,} offsets to read\n")
+        out.write(
+            f"all is well: {count(len(lines), 'partition')}, {count(lag, 'offset')} to read\n"
+        )
 
 
 def _progress(query: QueryState, now_ms: int) -> str:

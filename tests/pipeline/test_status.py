@@ -74,7 +74,7 @@ def test_retention_about_to_delete_is_told_with_the_time_left(
     shown = capsys.readouterr().out
     assert "! kept for 29 min" in shown or "! kept for 30 min" in shown
     assert "offsets 3 to 6 are deleted already" in shown
-    assert "warning: 2 partitions have lost records, 1 are about to" in shown
+    assert "warning: records are lost in 2 partitions, and about to be lost in 1" in shown
 
     # With all of that read, and less time to be warned of, all is well.
     offsets = {soon: {"0": 1}, kept: {"0": 4}, lost: {"0": 7}}
