@@ -17,7 +17,7 @@ Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaM
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Iterator
+from collections.abc import Awaitable, Generator, Iterable, Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -62,27 +62,7 @@ def produce(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Later[ProduceResponse] | NoReply:
     """Append records to partitions that this broker leads."""
-    places, rows, transactional, is_suspect = _rows(ctx, request)
-    acks = request.acks
-    transactional_id = request.transactional_id
-    if is_suspect or (transactional and not _may_use(ctx, transactional_id)):
-        refused = exhaust(_refusal_of_all(ctx, request, transactional))
-        if refused is not None:
-            return answer_of(ctx, acks, places, [refused] * len(rows))
-    verifier = None
-    if transactional and transactional_id is not None:
-        verifier = BatchVerifier(ctx, transactional_id)
-        verifier.add_partitions(rows)
-    appended: list[AppendResult] | Awaitable[list[AppendResult]]
-    if -1 <= acks <= 1:
-        appended = ctx.services.replica_manager.appends.append_records(
-            rows, acks, request.timeout_ms, ctx.now_ms, verifier=verifier, client=ctx
-        )
-    else:
-        appended = _refuse_acks(rows, verifier)
-    if isinstance(appended, list):
-        return answer_of(ctx, acks, places, appended)
-    return ctx.later(appended, lambda results: answer_of(ctx, acks, places, results))
+    return exhaust(_in_parts(ctx, request, (request,)))
 
 
 produce.plain = plain_produce
@@ -94,10 +74,17 @@ def produce_in_steps(
     ctx: RequestContext, request: ProduceRequest
 ) -> Generator[None, None, ProduceResponse | Later[ProduceResponse] | NoReply]:
     """Do the same for a request of many rows, a few at a time."""
+    return _in_parts(ctx, request, _parts(request))
+
+
+def _in_parts(
+    ctx: RequestContext, request: ProduceRequest, rows_of: Iterable[ProduceRequest]
+) -> Generator[None, None, ProduceResponse | Later[ProduceResponse] | NoReply]:
+    """Append the rows of a request part by part. Shape: `rows_of` is the request, with a part of its rows each time."""
     acks, timeout_ms, transactional_id = request.acks, request.timeout_ms, request.transactional_id
     parts: list[tuple[list[Place], list[AppendRow]]] = []
     transactional = is_suspect = False
-    for part in _parts(request):
+    for part in rows_of:
         yield
         places, rows, any_transactional, any_suspect = _rows(ctx, part)
         parts.append((places, rows))
@@ -125,6 +112,11 @@ def produce_in_steps(
                 )
             )
     all_places = [places for places, _ in parts]
+    if len(parts) == 1:
+        (places,), (whole,) = all_places, appended
+        if isinstance(whole, list):
+            return answer_of(ctx, acks, places, whole)
+        return ctx.later(whole, lambda results: answer_of(ctx, acks, places, results))
 
     def answer(
         results: list[list[AppendResult]],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Iterable, Iterator
-from copy import copy
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
@@ -130,26 +129,37 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.weight = sum(map(weight, partitions))
 
-    def update(self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]) -> None:
-        """Add, change and drop partitions as the client asks."""
+    def update(
+        self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]
+    ) -> Generator[None, None, None]:
+        """Add, change and drop partitions as the client asks, in steps."""
         partitions = self.partitions
+        is_first = True
         for topic in topics:
-            for asked in topic.partitions:
-                key = (topic.topic, topic.topic_id, asked.partition)
-                found = FetchedPartition(topic.topic, topic.topic_id, asked)
-                known = partitions.get(key)
-                if known is not None:
-                    found.topic = known.topic
-                    found.high_watermark = known.high_watermark
-                    found.log_start_offset = known.log_start_offset
-                else:
-                    self.weight += weight(key)
-                partitions[key] = found
+            for first in range(0, len(topic.partitions), STEP):
+                if not is_first:
+                    yield
+                is_first = False
+                for asked in topic.partitions[first : first + STEP]:
+                    key = (topic.topic, topic.topic_id, asked.partition)
+                    found = FetchedPartition(topic.topic, topic.topic_id, asked)
+                    known = partitions.get(key)
+                    if known is not None:
+                        found.topic = known.topic
+                        found.high_watermark = known.high_watermark
+                        found.log_start_offset = known.log_start_offset
+                    else:
+                        self.weight += weight(key)
+                    partitions[key] = found
         for gone in forgotten:
-            for number in gone.partitions:
-                key = (gone.topic, gone.topic_id, number)
-                if partitions.pop(key, None) is not None:
-                    self.weight -= weight(key)
+            for first in range(0, len(gone.partitions), STEP):
+                if not is_first:
+                    yield
+                is_first = False
+                for number in gone.partitions[first : first + STEP]:
+                    key = (gone.topic, gone.topic_id, number)
+                    if partitions.pop(key, None) is not None:
+                        self.weight -= weight(key)
 
     def put_behind(self, keys: Iterable[Key]) -> None:
         """Move partitions to the end, in this order."""
@@ -198,28 +208,28 @@ class FetchContext:
         return iter(self.partitions.items())
 
 
-def _partitions(request: FetchRequest) -> dict[Key, FetchedPartition]:
-    """The partitions that the request itself names."""
-    return {
-        (topic.topic, topic.topic_id, asked.partition): FetchedPartition(
-            topic.topic, topic.topic_id, asked
-        )
-        for topic in request.topics
-        for asked in topic.partitions
-    }
-
-
-def _partitions_in_steps(
-    request: FetchRequest,
-) -> Generator[None, None, dict[Key, FetchedPartition]]:
+def _partitions(request: FetchRequest) -> Generator[None, None, dict[Key, FetchedPartition]]:
+    """The partitions that the request itself names, in steps."""
     partitions: dict[Key, FetchedPartition] = {}
     for topic in request.topics:
         for first in range(0, len(topic.partitions), STEP):
-            yield
+            if partitions:
+                yield
             for asked in topic.partitions[first : first + STEP]:
                 key = (topic.topic, topic.topic_id, asked.partition)
                 partitions[key] = FetchedPartition(topic.topic, topic.topic_id, asked)
     return partitions
+
+
+def _why_not(session: FetchSession | None, epoch: int, by_id: bool) -> ErrorCode:
+    """Why a request does not belong to a session; NONE if it does."""
+    if session is None:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if session.epoch != epoch:
+        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    if session.uses_topic_ids != by_id:
+        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    return ErrorCode.NONE
 
 
 class FetchSessionCache:
@@ -242,80 +252,50 @@ class FetchSessionCache:
         #: The last answer to a fetch that had waited, until the end of the turn; see handlers/fetch_plain.py.
         self.last_answer: object = None
 
+    def context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
+        """Find or create the session that a short request belongs to."""
+        steps = self.context_in_steps(request, version, now_ms)
+        while True:  # as `exhaust` of server/turns.py, which knows the loop
+            try:
+                next(steps)
+            except StopIteration as end:
+                context: FetchContext = end.value
+                return context
+
     def context_in_steps(
         self, request: FetchRequest, version: int, now_ms: int
     ) -> Generator[None, None, FetchContext]:
-        """Do the same as `context` for a request of many partitions."""
-        rest = copy(request)
-        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            partitions = yield from _partitions_in_steps(request)
-            return self.context(rest, version, now_ms, partitions)
-        # Partitions are added to the session immediately; if the rest then fails, the client begins another session.
-        session = self.sessions.get(request.session_id)
-        if (
-            session is not None
-            and session.epoch == request.session_epoch
-            and session.uses_topic_ids == (version >= TOPIC_IDS_SINCE)
-        ):
-            size = session.weight
-            for topic in request.topics:
-                for first in range(0, len(topic.partitions), STEP):
-                    yield
-                    some = copy(topic)
-                    some.partitions = topic.partitions[first : first + STEP]
-                    session.update([some], ())
-            for gone in request.forgotten_topics_data:
-                for first in range(0, len(gone.partitions), STEP):
-                    yield
-                    part = copy(gone)
-                    part.partitions = gone.partitions[first : first + STEP]
-                    session.update((), [part])
-            rest.topics, rest.forgotten_topics_data = [], []
-            if session.weight > size and not self._has_room(0):
-                self.sessions.pop(session.id, None)
-            elif not session.partitions:
-                partitions = yield from _partitions_in_steps(request)
-                return self.context(rest, version, now_ms, partitions)
-        return self.context(rest, version, now_ms)
-
-    def context(
-        self,
-        request: FetchRequest,
-        version: int,
-        now_ms: int,
-        named: dict[Key, FetchedPartition] | None = None,
-    ) -> FetchContext:
         """Find or create the session that a request belongs to.
 
-        Shape: `named` are the partitions that the request names, where they are known and may be needed.
         Errors, in the context: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR.
         """
-        epoch = request.session_epoch
+        epoch, session_id = request.session_epoch, request.session_id
+        by_id = version >= TOPIC_IDS_SINCE
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if request.session_id != NO_SESSION:
-                self.sessions.pop(request.session_id, None)
-            partitions = _partitions(request) if named is None else named
+            partitions = yield from _partitions(request)
+            if session_id != NO_SESSION:
+                self.sessions.pop(session_id, None)
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
-            session = self._create(partitions, now_ms, uses_topic_ids=version >= TOPIC_IDS_SINCE)
-            return FetchContext(partitions, session)
-        session = self.sessions.get(request.session_id)
-        if session is None:
-            return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != epoch:
-            return FetchContext({}, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
-            return FetchContext({}, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return FetchContext(partitions, self._create(partitions, now_ms, uses_topic_ids=by_id))
+        session = self.sessions.get(session_id)
+        error = _why_not(session, epoch, by_id)
+        if session is None or error:
+            return FetchContext({}, error=error)
         size = session.weight
-        session.update(request.topics, request.forgotten_topics_data)
+        # Partitions are added immediately; if the rest then fails, the client begins another session.
+        yield from session.update(request.topics, request.forgotten_topics_data)
+        error = _why_not(self.sessions.get(session_id), epoch, by_id)
+        if error:
+            return FetchContext({}, error=error)
         if session.weight > size and not self._has_room(0):
-            del self.sessions[session.id]
+            del self.sessions[session_id]
             return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
-            del self.sessions[session.id]
+            del self.sessions[session_id]
             # The session is empty and ends: the partitions of this request are fetched without a session.
-            return FetchContext(_partitions(request) if named is None else named)
+            return FetchContext((yield from _partitions(request)))
         return self.go_on(session, now_ms)
 
     def go_on(self, session: FetchSession, now_ms: int) -> FetchContext:
