@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,9 @@ def test_batch_that_overtook_one_that_could_not_be_added_is_refused(tmp_path: Pa
 async def wide(broker: TransactionBroker) -> Producer:
     """A producer whose last transaction has several partitions, so that its end takes a while."""
     count = 3
+    coordinator = broker.broker.rooms.transaction_coordinator
+    # A batch waits 100 ms for that, which is little on a busy machine.
+    coordinator.config = replace(coordinator.config, add_retry_max_ms=600_000)
     broker.let_markers_take_turns()
     await broker.create("wide", count)
     producer = await broker.producer()
