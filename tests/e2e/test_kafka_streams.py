@@ -218,7 +218,7 @@ def test_word_count_is_exact_while_the_broker_is_killed(
     """
     seed = random.randrange(1 << 32)
     choice = random.Random(seed)
-    kills = int(os.environ.get("KWIRE_KILLS", "90" if long_form else "4"))
+    kills = int(os.environ.get("KWIRE_KILLS", "90" if long_form else "2"))
     broker = new_broker()
     create_topics(broker, [LINES, *map(output_topic, (KAFKA_3, KAFKA_4))])
     counts = {
@@ -231,7 +231,7 @@ def test_word_count_is_exact_while_the_broker_is_killed(
         lines = Lines(broker.bootstrap, seed)
         for kill in range(kills):
             time.sleep(choice.uniform(1.5, 4.0))
-            if kill % 10 == 3:
+            if kill % 10 == 1:
                 for count in counts.values():
                     count.restart()
             broker.kill()
