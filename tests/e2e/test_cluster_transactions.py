@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kwire.api import ApiKey
 
-from ..support.kwire_cluster import KwireCluster, wait_until
+from ..support.kwire_cluster import KwireCluster
+from ..support.polling import wait_until
 
 pytestmark = [
     pytest.mark.e2e,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..support.broker_process import KwireBroker
+from ..support.polling import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -21,14 +20,6 @@ CONFIG = {
     "offsets.topic.segment.bytes": "4000",
     "log.segment.delete.delay.ms": "0",
 }
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Poll; fails after this many seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def stored_bytes(directory: Path) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from server.__main__ import main
 
 from ..support.broker_process import SINGLE_BROKER_CONFIG, BrokerProcess, KwireBroker
 from ..support.kafka import Kafka39Broker
+from ..support.polling import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
@@ -67,13 +67,6 @@ def explained(*words: str) -> list[dict[str, Any]]:
     with redirect_stdout(printed):
         main(["explain", "--output", "json", *words])
     return [json.loads(line) for line in printed.getvalue().splitlines()]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
 
 
 def bring_about(bootstrap: str) -> tuple[Producer, Consumer]:
@@ -167,7 +160,7 @@ def test_each_cause_is_told_live_and_from_files(
     broker: BrokerProcess = kind(tmp_path / "broker", config=QUICK)
     with broker:
         clients = bring_about(broker.bootstrap)
-        wait_for(lambda: is_cleaned(broker))
+        wait_until(lambda: is_cleaned(broker))
         check("--bootstrap", broker.bootstrap)
     del clients
     check("--log-dir", str(broker.log_dir))

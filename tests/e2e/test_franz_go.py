@@ -20,6 +20,7 @@ from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
 from ..support.broker_process import BrokerProcess, KwireBroker
+from ..support.polling import wait_until
 from ..support.wire_client import WireClient
 
 compat = pytest.mark.compat
@@ -175,13 +176,6 @@ class Load:
         self.thread.join()
         assert self.producer.flush(PATIENCE_S) == 0
         return {str(number) for number in range(self.sent)}
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def read_by(*members: Member) -> Counter[str]:

@@ -12,7 +12,8 @@ from kwire.errors import ErrorCode
 
 from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.kafka import Kafka39Broker
-from ..support.kwire_cluster import KwireCluster, wait_until
+from ..support.kwire_cluster import KwireCluster
+from ..support.polling import wait_until
 from ..support.wire_client import WireClient
 
 pytestmark = pytest.mark.e2e

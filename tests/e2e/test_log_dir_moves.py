@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from tests.support.broker_process import BrokerProcess, KwireBroker
 from tests.support.kafka import KAFKA_3, Kafka39Broker, KafkaProcess
 from tests.support.kafka_tools import ToolServer, ToolServers
 from tests.support.wire_client import WireClient
+
+from ..support.polling import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.slow]
 
@@ -63,13 +65,6 @@ def places(broker: BrokerProcess, topic: str) -> dict[int, list[tuple[str, bool,
                     place = (Path(result["log_dir"]).name, row["is_future_key"], row["offset_lag"])
                     found.setdefault(row["partition_index"], []).append(place)
     return {number: sorted(rows) for number, rows in found.items()}
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def create(broker: BrokerProcess, *topics: NewTopic) -> None:

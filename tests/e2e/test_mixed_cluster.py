@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from kwire.api import ApiKey
 
 from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.kafka import KAFKA_3, Kafka39Broker, ZooKeeperProcess, java_command
+from ..support.polling import wait_until
 from ..support.wire_client import CLIENT_ID, WireClient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
@@ -168,7 +169,7 @@ class Cluster:
         plan.write_text(json.dumps({"version": 1, "partitions": rows}))
         said = self.tool(REASSIGN, "--reassignment-json-file", str(plan), "--execute")
         assert "Successfully started partition reassignment" in said
-        until(lambda: self.replicas(topic) == list(targets))
+        wait_until(lambda: self.replicas(topic) == list(targets))
         return self.tool(REASSIGN, "--reassignment-json-file", str(plan), "--verify")
 
     def replicas(self, topic: str) -> list[list[int]]:
@@ -185,14 +186,6 @@ class Cluster:
         return all(len(state["isr"]) == 2 for state in self.states(topic))
 
 
-def until(condition: Callable[[], object], timeout_s: float = 90.0) -> None:
-    """Wait for another process."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("mixed"))
@@ -201,8 +194,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def create(cluster: Cluster, name: str, partitions: int, factor: int) -> None:
-    until(lambda: len(cluster.tree.get_children("/brokers/ids")) == 2)
-    until(lambda: len(cluster.admin().list_topics(timeout=30).brokers) == 2)
+    wait_until(lambda: len(cluster.tree.get_children("/brokers/ids")) == 2)
+    wait_until(lambda: len(cluster.admin().list_topics(timeout=30).brokers) == 2)
     admin = cluster.admin()
     for made in admin.create_topics([NewTopic(name, partitions, factor)]).values():
         made.result(30)
@@ -217,7 +210,9 @@ def test_kwire_controls_an_apache_kafka_broker(cluster: Cluster) -> None:
     assert sorted(cluster.leaders("both")) == [KWIRE, KWIRE, KAFKA, KAFKA]
     # Both give the same answers, each from its own metadata.
     for broker in (cluster.kwire, cluster.kafka):
-        until(lambda broker=broker: cluster.told_leaders(broker, "both") == cluster.leaders("both"))  # type: ignore[misc]
+        wait_until(
+            lambda broker=broker: cluster.told_leaders(broker, "both") == cluster.leaders("both")
+        )  # type: ignore[misc]
 
     # Replicas move from each to the other.
     create(cluster, "moved", 2, 1)
@@ -232,22 +227,22 @@ def test_kwire_controls_an_apache_kafka_broker(cluster: Cluster) -> None:
     # The Apache Kafka broker dies, comes back into sync, and leads again on request.
     preferred = cluster.leaders("both")
     cluster.kafka.kill()
-    until(lambda: cluster.leaders("both") == [KWIRE] * 4)
+    wait_until(lambda: cluster.leaders("both") == [KWIRE] * 4)
     cluster.produce("both", 500, 4)
     # Apache Kafka would stop because of its own old node; the leaders moved before that disappears.
-    until(lambda: cluster.tree.exists(f"/brokers/ids/{KAFKA}") is None)
+    wait_until(lambda: cluster.tree.exists(f"/brokers/ids/{KAFKA}") is None)
     cluster.kafka.start()
     # The tool elects leaders of all topics, and fails if a preferred one is not in sync.
-    until(lambda: cluster.is_whole("moved") and cluster.in_sync("both"))
+    wait_until(lambda: cluster.is_whole("moved") and cluster.in_sync("both"))
     if cluster.tree.exists("/brokers/topics/__consumer_offsets"):
-        until(lambda: cluster.in_sync("__consumer_offsets"))
+        wait_until(lambda: cluster.in_sync("__consumer_offsets"))
     cluster.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
     assert cluster.leaders("both") == preferred
 
     admin = cluster.admin()
     for deleted in admin.delete_topics(["moved"]).values():
         deleted.result(30)
-    until(lambda: cluster.tree.exists("/brokers/topics/moved") is None)
+    wait_until(lambda: cluster.tree.exists("/brokers/topics/moved") is None)
     for broker in (cluster.kwire, cluster.kafka):
         assert not list(broker.log_dir.glob("moved-[0-9]"))
     assert cluster.count("both", 4) == cluster.acknowledged - 1000
@@ -263,19 +258,19 @@ def test_control_goes_to_apache_kafka_and_back(cluster: Cluster) -> None:
 
     # It stops: kwire takes over with the state in ZooKeeper.
     cluster.kafka.stop()
-    until(lambda: cluster.controller() == KWIRE)
+    wait_until(lambda: cluster.controller() == KWIRE)
     assert cluster.leaders("both") == [KWIRE] * 4
     cluster.produce("both", 500, 4)
     cluster.kafka.start()
-    until(lambda: cluster.in_sync("both"))
+    wait_until(lambda: cluster.in_sync("both"))
 
     # kwire stops: it hands over its leaderships, and Apache Kafka is the controller again.
     cluster.kwire.stop()
-    until(lambda: cluster.controller() == KAFKA)
+    wait_until(lambda: cluster.controller() == KAFKA)
     assert cluster.leaders("both") == [KAFKA] * 4
     cluster.produce("both", 500, 4)
     cluster.kwire.start()
-    until(lambda: cluster.in_sync("both"))
+    wait_until(lambda: cluster.in_sync("both"))
     assert cluster.count("both", 4) == cluster.acknowledged == 2000
     assert cluster.errors == []
 
@@ -320,19 +315,19 @@ def test_quotas_that_either_kind_stores_hold_at_both(cluster: Cluster) -> None:
         for number, entity in enumerate(parts):
             key = "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
             alter_quota(writer, entity, key, 1e6 + number)
-        until(lambda: quotas_of(cluster.kwire) == quotas_of(cluster.kafka))
+        wait_until(lambda: quotas_of(cluster.kwire) == quotas_of(cluster.kafka))
         assert len(quotas_of(cluster.kwire)) == 3
         for entity in parts:
             key = "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
             alter_quota(writer, entity, key, None)
-        until(lambda: quotas_of(cluster.kwire) == quotas_of(cluster.kafka) == {})
+        wait_until(lambda: quotas_of(cluster.kwire) == quotas_of(cluster.kafka) == {})
         limited = {"client-id": CLIENT_ID}
         alter_quota(writer, limited, "request_percentage", 0.00001)
         for reader in brokers:
-            until(lambda reader=reader: throttled_ms(reader) > 0)
+            wait_until(lambda reader=reader: throttled_ms(reader) > 0)
         alter_quota(writer, limited, "request_percentage", None)
         for reader in brokers:
-            until(lambda reader=reader: throttled_ms(reader) == 0)
+            wait_until(lambda reader=reader: throttled_ms(reader) == 0)
 
 
 def alter_quota(

@@ -19,7 +19,7 @@ from ..security.tokens import Documents, documents, key_set, public_jwk, rsa_key
 from ..support.broker_process import KwireBroker
 from ..support.kafka import KAFKA_3, write_properties
 from ..support.kafka_tools import ToolServers
-from ..support.kwire_cluster import wait_until
+from ..support.polling import wait_until
 
 pytestmark = [pytest.mark.e2e]
 

@@ -31,9 +31,9 @@ from ..support.group_members import (
     Place,
     check_reading,
     command,
-    wait_until,
 )
 from ..support.kafka import KAFKA_4
+from ..support.polling import wait_until
 from ..support.wire_client import WireClient
 
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")

@@ -16,9 +16,11 @@ from kwire.api import ApiKey
 from tests.support.broker_process import BrokerProcess, KwireBroker
 from tests.support.kafka import KAFKA_4
 from tests.support.kafka_tools import ToolServers
-from tests.support.kwire_cluster import KwireCluster, wait_until
+from tests.support.kwire_cluster import KwireCluster
 from tests.support.share_members import ShareMember
 from tests.support.wire_client import WireClient
+
+from ..support.polling import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.timeout(600)]
 

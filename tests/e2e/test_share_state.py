@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -24,6 +23,8 @@ from server.coordinator.share_state.records import (
 from tests.support.broker_process import BrokerProcess, KwireBroker
 from tests.support.kafka import KAFKA_4, kafka_broker
 from tests.support.wire_client import WireClient
+
+from ..support.polling import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -60,14 +61,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerPro
         yield [kafka, kwire]
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Ask again until it is so. Errors: AssertionError after the timeout."""
-    give_up = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
-
-
 class Play:
     """One broker, a topic of two partitions on it, and its answers."""
 
@@ -83,8 +76,8 @@ class Play:
         self.topic_id = made["topics"][0]["topic_id"]
         self.answers: list[Any] = []
         key = f"{group}:{uuid_to_str(self.topic_id)}:0"
-        until(lambda: self.found(key)["error_code"] == 0)
-        until(self.is_known)  # KRaft answers before its coordinators know a new topic
+        wait_until(lambda: self.found(key)["error_code"] == 0)
+        wait_until(self.is_known)  # KRaft answers before its coordinators know a new topic
 
     def close(self) -> None:
         """Remove the group's states: records before the oldest that anyone needs are kept by both brokers."""
@@ -149,7 +142,7 @@ class Play:
             rows[0] = self.fetched(self.offset(-2))
             return rows[0]["error_code"] != ErrorCode.OFFSET_OUT_OF_RANGE
 
-        until(is_read)
+        wait_until(is_read)
         (row,) = rows
         assert row["error_code"] == 0, row
         return [
@@ -293,7 +286,7 @@ def test_old_records_are_removed(brokers: list[BrokerProcess], begin: Begin) -> 
 
         for number in range(3 * (UPDATES + 1)):
             write(number)
-        until(lambda play=play, before=before: play.offset(-2) > before)
+        wait_until(lambda play=play, before=before: play.offset(-2) > before)
         assert not any(row["error_code"] for *_, rows in play.answers for row in rows)
         (last, *_) = [decode_record(*each) for each in play.stored()]
         assert last is not None

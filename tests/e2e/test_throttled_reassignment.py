@@ -14,7 +14,8 @@ from confluent_kafka import Producer
 
 from ..support.kafka import KAFKA_3
 from ..support.kafka_tools import ToolServer, ToolServers
-from ..support.kwire_cluster import KwireCluster, wait_until
+from ..support.kwire_cluster import KwireCluster
+from ..support.polling import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.kafka import KAFKA_3, refuse_or_skip, write_properties
 from ..support.kafka_tools import ToolServers
 from ..support.kwire_cluster import KwireCluster
+from ..support.polling import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -222,21 +223,14 @@ def test_client_without_permission_and_one_without_a_certificate_are_refused(
         refused.list_topics(timeout=1.5)
     # The client goes on trying.
     reason = "it presented no certificate (ssl.client.auth is required)"
-    wait_for(lambda: reason in secured.log_path.read_text())
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: reason in secured.log_path.read_text())
 
 
 def test_hang_up_signal_has_the_certificates_read_again(
     secured: BrokerProcess, stores: Path
 ) -> None:
     os.kill(secured.pid, signal.SIGHUP)
-    wait_for(lambda: "reading the certificates again" in secured.log_path.read_text())
+    wait_until(lambda: "reading the certificates again" in secured.log_path.read_text())
     assert exchange_by_confluent(secured.bootstrap, "after", librdkafka(stores)) == RECORDS
 
 

@@ -35,7 +35,8 @@ from kwire.errors import ErrorCode, WireError
 from ..attack.weird import Weird
 from ..compat.mixed.cluster import KAFKA, KWIRE, MixedCluster
 from ..support.broker_process import KwireBroker, resident_bytes
-from ..support.kwire_cluster import KwireCluster, wait_until
+from ..support.kwire_cluster import KwireCluster
+from ..support.polling import wait_until
 from ..support.zookeeper import ZooKeeperServer
 
 ANSWER_S = 3.0

@@ -23,6 +23,7 @@ from kwire.pipeline.replay.targets import find_targets, warnings
 from kwire.pipeline.replay.writer import Pace, replay_partition, within
 
 from ..support.broker_process import BrokerProcess
+from ..support.polling import wait_until
 from .faults import check_row
 from .replay_data import (
     Record,
@@ -130,13 +131,6 @@ def test_second_run_takes_over_and_the_first_gives_up(
     assert done.total == 3000 > done.records > 0
     (found,) = read_committed(broker.bootstrap, topic, 1)
     assert without_offsets(found) == without_offsets(records)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_transaction_of_a_run_that_died_is_ended_by_the_next(

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,14 +201,6 @@ class Load:
         assert self.producer.flush(PATIENCE_S) == 0
         assert not self.failed
         return self.acknowledged
-
-
-def wait_until(true: Callable[[], object], what: Callable[[], object]) -> None:
-    """Repeat a check until it succeeds. Errors: AssertionError with the last state."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.02)
 
 
 def check_reading(members: Iterable[Member], acknowledged: dict[Place, str]) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from kwire.api import ApiKey
 
 from .broker_process import REPOSITORY, KwireBroker, end_process
+from .polling import wait_until
 from .wire_client import WireClient
 
 #: Three replicas of everything, two of which must have a record; a killed broker is noticed soon.
@@ -30,21 +30,6 @@ SETTINGS: Mapping[str, str] = {
     "zookeeper.session.timeout.ms": "2000",
     "replica.lag.time.max.ms": "5000",
 }
-
-
-def wait_until(
-    true: Callable[[], bool], what: str | Callable[[], str], timeout_s: float = 60.0
-) -> None:
-    """Wait for other processes by asking repeatedly, since nothing notifies us.
-
-    Errors: AssertionError with `what`, which may tell how things are when it is too late.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, (
-            f"not in time: {what if isinstance(what, str) else what()}"
-        )
-        time.sleep(0.05)
 
 
 class KwireCluster:

@@ -8,8 +8,8 @@ from typing import Any
 from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
+from ...support.polling import wait_until
 from ...support.wire_client import WireClient
-from .content import wait_until
 
 #: Answers that mean "try again": a coordinator or leader has just started.
 ASK_AGAIN = {

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,8 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+
+from ...support.polling import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 OLD_CODECS = CODECS[:4]
@@ -77,14 +79,6 @@ class Row(NamedTuple):
 
 
 Rows = dict[tuple[str, int], list[Row]]
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Poll; fails after DEADLINE_S."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def admin_of(address: str) -> AdminClient:

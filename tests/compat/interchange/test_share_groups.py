@@ -17,9 +17,10 @@ from confluent_kafka.admin import NewTopic
 
 from kwire.api import ApiKey
 
+from ...support.polling import wait_until
 from ...support.wire_shares import ACCEPT, REJECT, RELEASE, Acquired, Unanswered, WireShareMember
 from .asking import ask
-from .content import create, wait_until
+from .content import create
 from .test_from_kraft import GROUP, KAFKA, KWIRE, KraftHome, check_log, configure_all, import_from
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.slow]

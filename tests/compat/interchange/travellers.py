@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, TopicPartition
 from kwire.api import ApiKey
 from kwire.records.batch import BatchBuilder
 
+from ...support.polling import wait_until
 from .asking import ask, committed_offsets, describe_transaction
-from .content import DEADLINE_S, wait_until
+from .content import DEADLINE_S
 
 
 class OpenTransaction:

@@ -19,6 +19,7 @@ from kazoo.exceptions import NoNodeError
 
 from ...support.broker_process import BrokerProcess, KwireBroker, free_port
 from ...support.kafka import Kafka39Broker, KafkaProcess
+from ...support.polling import wait_until
 from ...support.zookeeper import ZooKeeperServer
 
 #: Of kwire's brokers: KWIRE_LOG_LEVEL=DEBUG shows more.
@@ -69,16 +70,6 @@ EXPECTED = re.compile(
     r"|Error processing append operation"  # OutOfOrderSequenceException, of batches in flight
     r"|Non-monotonic update of high watermark|AddPartitionsToTxnRequest failed for node \d+ with a network"
 )
-
-
-def wait_until(
-    true: Callable[[], bool], what: str, timeout_s: float = 90.0, every_s: float = 0.05
-) -> None:
-    """Wait for other processes by asking repeatedly, since nothing notifies us."""
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(every_s)
 
 
 def state_of(client: KazooClient, topic: str, partition: int) -> dict[str, object]:

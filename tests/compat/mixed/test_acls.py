@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from .cluster import KAFKA, KWIRE, MixedCluster, Seat, wait_until
+from ...support.polling import wait_until
+from .cluster import KAFKA, KWIRE, MixedCluster, Seat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 

@@ -14,8 +14,9 @@ from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
 from ...e2e.test_cluster_command import ClusterCommand
+from ...support.polling import wait_until
 from ...support.wire_client import WireClient
-from .cluster import SETTINGS, JoiningKafka, state_of, wait_until
+from .cluster import SETTINGS, JoiningKafka, state_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 

@@ -45,8 +45,9 @@ from ...authorization.logins import MECHANISM, add_users, log_in
 from ...authorization.test_authorization import KAFKA as RECORDED
 from ...authorization.test_authorization import ZOOKEEPER, name_of_case
 from ...support.broker_process import free_port
+from ...support.polling import wait_until
 from ...support.wire_client import WireClient
-from .cluster import KAFKA, KWIRE, LONG, MixedCluster, Seat, wait_until
+from .cluster import KAFKA, KWIRE, LONG, MixedCluster, Seat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper, pytest.mark.slow]
 

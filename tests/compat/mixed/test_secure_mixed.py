@@ -19,8 +19,9 @@ from ...support.broker_process import free_port
 from ...support.certificates import Authority
 from ...support.kafka_tools import ToolServers
 from ...support.kdc import REALM, Kdc
+from ...support.polling import wait_until
 from ...support.wire_client import WireClient
-from .cluster import KAFKA, KWIRE, MixedCluster, Seat, wait_until
+from .cluster import KAFKA, KWIRE, MixedCluster, Seat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 

@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 
 from ...support.kafka import KAFKA_3
 from ...support.kafka_tools import ToolServer, ToolServers
-from .cluster import KAFKA, KWIRE, MixedCluster, wait_until
+from ...support.polling import wait_until
+from .cluster import KAFKA, KWIRE, MixedCluster
 from .test_tools import Administrator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]

@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ...support.broker_process import REPOSITORY
 from ...support.kafka import KAFKA_3
 from ...support.kafka_tools import ToolServer, ToolServers
-from .cluster import KAFKA, KWIRE, MixedCluster, Seat, wait_until
+from ...support.polling import wait_until
+from .cluster import KAFKA, KWIRE, MixedCluster, Seat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 

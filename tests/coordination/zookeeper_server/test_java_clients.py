@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from tests.support.broker_process import REPOSITORY, KwireBroker, end_process, free_port
 from tests.support.kafka import KAFKA_3, Kafka39Broker, KafkaProcess, java_command
+
+from ...support.polling import wait_until
 
 pytestmark = pytest.mark.jvm
 
@@ -146,14 +148,6 @@ class JoiningKafka(Kafka39Broker):
         return KafkaProcess.stop(self)
 
 
-def until(true: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
-    """Wait for other processes by asking repeatedly, since nothing notifies us."""
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)
-
-
 def brokers(admin: KafkaAdminClient) -> set[int]:
     """The broker ids in a broker's metadata."""
     return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"]}
@@ -197,7 +191,7 @@ def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
         kafka.start()
         kwire.start()
         admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-        until(lambda: brokers(admin) == {1, 2}, "both brokers in Apache Kafka's metadata")
+        wait_until(lambda: brokers(admin) == {1, 2}, "both brokers in Apache Kafka's metadata")
         assert set(client.get_children("/brokers/ids")) == {"1", "2"}
         on_kafka = NewTopic("on-kafka", replica_assignments={0: [1], 1: [1]})
         admin.create_topics([on_kafka])
@@ -207,7 +201,7 @@ def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
         epoch = client.exists("/brokers/ids/1").czxid
         served.stop()
         served.start()
-        until(lambda: client.connected, "kazoo is back")
+        wait_until(lambda: client.connected, "kazoo is back")
         admin.create_topics([NewTopic("after-restart", replica_assignments={0: [1], 1: [1]})])
         round_trip(kafka.bootstrap, "after-restart", 100)
         assert client.exists("/brokers/ids/1").czxid == epoch
@@ -215,14 +209,14 @@ def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
         # The broker is suspended until its session has ended, and registers again. It is alone, so it also becomes
         # controller again.
         kwire.stop()
-        until(lambda: brokers(admin) == {1}, "the stopped broker leaves")
+        wait_until(lambda: brokers(admin) == {1}, "the stopped broker leaves")
         kafka.pause()
-        until(lambda: client.exists("/brokers/ids/1") is None, "the paused broker's node goes")
+        wait_until(lambda: client.exists("/brokers/ids/1") is None, "the paused broker's node goes")
         kafka.resume()
-        until(lambda: client.exists("/brokers/ids/1") is not None, "it registers again")
+        wait_until(lambda: client.exists("/brokers/ids/1") is not None, "it registers again")
         assert client.exists("/brokers/ids/1").czxid > epoch
-        until(lambda: client.exists("/controller") is not None, "it is controller again")
-        until(lambda: brokers(admin) == {1}, "it knows itself")
+        wait_until(lambda: client.exists("/controller") is not None, "it is controller again")
+        wait_until(lambda: brokers(admin) == {1}, "it knows itself")
         admin.create_topics([NewTopic("after-expiry", replica_assignments={0: [1], 1: [1]})])
         round_trip(kafka.bootstrap, "after-expiry", 100)
     finally:

@@ -6,7 +6,6 @@ import base64
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from server.log.file_layer import FileLayer
 from ...golden.recorded import read_json, unpack_log_directory
 from ...log.logs import TP, append, batch, config, open_log
 from ...support.broker_process import BrokerProcess
+from ...support.polling import wait_until
 from ..archive_model import create_topic, produce, rows_of
 from .follow import until_started
 
@@ -100,8 +100,8 @@ def test_broker_at_work_is_read_as_by_the_kafka_source(
         produce(broker.bootstrap, "mixed", 200, partitions=2, transaction=transaction)
     _produce_packed(broker, "compacted", "lz4", 2000)
     ends = _ends(broker)
-    _wait_for(lambda: _committed(broker) == ends, "the high watermarks to be written")
-    _wait_for(
+    wait_until(lambda: _committed(broker) == ends, "the high watermarks to be written")
+    wait_until(
         lambda: not (broker.log_dir / "compacted-0" / f"{0:020}.log").stat().st_size > 15000,
         "compaction",
     )
@@ -146,13 +146,6 @@ def _ends(broker: BrokerProcess) -> dict[tuple[str, int], int]:
 def _committed(broker: BrokerProcess) -> dict[tuple[str, int], int]:
     logs = find_logs([str(broker.log_dir)], lambda topic: not topic.startswith("__"))
     return {place: log.high_watermark for place, log in logs.items()}
-
-
-def _wait_for(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 90
-    while not true():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.05)
 
 
 def test_stream_that_is_stopped_and_started_reads_each_record_once(
