@@ -18,7 +18,7 @@ LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 SEED = os.environ.get("KWIRE_SEED")
 
 SECONDS = 600
-COUNT = 800
+COUNT = 400
 AT_ONCE = 25
 
 
