@@ -7,7 +7,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -200,6 +200,7 @@ async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
             raise BadDocument(
                 f"{path} already has {topics} topics; use --replace to replace them with the export"
             )
+        is_new = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_store(new)
         try:
@@ -210,6 +211,9 @@ async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
                 await store.close()
         except BaseException:
             remove_store(new)
+            if is_new:
+                with suppress(OSError):
+                    path.parent.rmdir()
             raise
     finally:
         if old is not None:

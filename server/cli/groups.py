@@ -261,6 +261,7 @@ def describe_groups(brokers: Brokers, options: Namespace) -> int:
     """Print groups: their partitions with lag, their members, or their states."""
     code = 0
     states = []
+    separate = False
     for name in named(brokers, options):
         facts = brokers.run(group_facts(name, int(time.time() * 1000), stored=False))
         if facts.problem is not None:
@@ -279,10 +280,12 @@ def describe_groups(brokers: Brokers, options: Namespace) -> int:
                     len(facts.members),
                 ]
             )
-        elif options.members:
-            show_members(options, facts)
         else:
-            show_partitions(options, facts)
+            if separate and not wants_json(options):
+                print()
+            separate = True
+            show = show_members if options.members else show_partitions
+            show(options, facts)
     if options.state:
         head = ["group", "state", "type", "assignor", "epoch", "coordinator", "members"]
         show_rows(options, head, states)

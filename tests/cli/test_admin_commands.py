@@ -62,6 +62,9 @@ def test_group_is_described_with_partitions_that_have_no_commit(
             ["0", "2", "2", "0"],
             ["1", "1", "1", "0"],
         ]
+        twice = run("groups", "describe", "g", "g").splitlines()
+        assert twice[len(text)] == ""
+        assert twice[: len(text)] == twice[len(text) + 1 :] == text
         (member,) = rows(run("groups", "describe", "g", "--members", "--output", "json"))
         assert member["partitions"] == ["t-0", "t-1"]
         (state,) = rows(run("groups", "describe", "g", "--state", "--output", "json"))

@@ -339,7 +339,7 @@ def test_stopped_broker_is_dumped_and_its_metadata_moved(tmp_path: Path) -> None
     fresh = tmp_path / "fresh"
     offline("coordination", "import", "--data-dir", str(fresh), str(cut), code=1)
     offline("coordination", "import", "--data-dir", str(fresh), str(tmp_path / "none"), code=1)
-    assert not fresh.exists() or list(fresh.iterdir()) == []
+    assert not fresh.exists()
     offline("coordination", "import", "--data-dir", str(other), str(exported), code=1)
     offline("coordination", "import", "--replace", "--data-dir", str(other), str(cut), code=1)
     assert [path.name for path in other.iterdir()] == ["coordination.db"]
