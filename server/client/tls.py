@@ -52,6 +52,9 @@ def context_of(arguments: Mapping[str, Any]) -> ssl.SSLContext:
     # Since Python 3.13, this flag would refuse authorities that Apache Kafka's clients accept.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = arguments.get("ssl_check_hostname", True)
+    if arguments.get("ssl_crlfile"):
+        context.load_verify_locations(cafile=arguments["ssl_crlfile"])
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if arguments.get("ssl_certfile"):
         # Without a password, OpenSSL would ask for one on the terminal.
         password = arguments.get("ssl_password", "")

@@ -7,10 +7,14 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from kwire.codec import encode
 from kwire.connection import ServerConnection, response_frame
@@ -23,6 +27,7 @@ from kwire.testing.certificates import Authority
 from server.client import wire
 from server.client.contact import make_contact
 from server.client.errors import ContactError
+from server.client.properties import client_arguments
 from server.client.wire import Wire
 from server.client.words import reason
 
@@ -156,6 +161,45 @@ def test_certificate_that_is_not_trusted_is_named_with_what_to_do(
     said = r"^TLS: the broker's certificate: .*; -X ssl\.ca\.loc"
     with broker(serve) as sock, pytest.raises(ContactError, match=said):
         make_contact(sock, "localhost", {"security_protocol": "SSL"})
+
+
+@pytest.mark.parametrize("is_revoked", [True, False])
+def test_certificate_that_its_authority_has_revoked_is_refused(
+    authority: Authority, tmp_path: Path, is_revoked: bool
+) -> None:
+    issued = authority.issue("CN=broker")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.write(tmp_path / "broker.pem"))
+    number = issued.certificate.serial_number + (not is_revoked)
+    now = datetime.now(UTC)
+    revoked = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now)
+    listed = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.certificate.subject)
+        .last_update(now - timedelta(days=1))
+        .next_update(now + timedelta(days=1))
+        .add_revoked_certificate(revoked.build())
+        .sign(authority._key, hashes.SHA256())
+    )
+    (tmp_path / "crl.pem").write_bytes(listed.public_bytes(Encoding.PEM))
+    arguments = client_arguments(
+        {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(authority.write(tmp_path / "ca.pem")),
+            "ssl.crl.location": str(tmp_path / "crl.pem"),
+        }
+    )
+    responses: list[Any] = [API_VERSIONS, MetadataResponse(brokers=[], controller_id=0, topics=[])]
+
+    def serve(sock: socket.socket) -> None:
+        answer(context.wrap_socket(sock, server_side=True), responses)
+
+    with broker(serve) as sock:
+        if is_revoked:
+            with pytest.raises(ContactError, match="broker's certificate: certificate revoked"):
+                make_contact(sock, "localhost", arguments)
+        else:
+            make_contact(sock, "localhost", arguments).close()
 
 
 def test_port_without_tls_is_named() -> None:
