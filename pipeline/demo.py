@@ -253,7 +253,7 @@ def run(options: Namespace, folder: Path) -> int:
     """Run the whole demo in a folder; returns the exit status."""
     stages, archive = Stages(), folder / "archive"
     count: int = options.records
-    formats = [name for name, package in FORMATS.items() if find_spec(package)]
+    formats = [name for name, format in FORMATS.items() if find_spec(format.package)]
     tables = [f"--table={name}" for name in formats]
     with broker(folder) as bootstrap, Cluster(bootstrap) as cluster:
         _create(cluster)

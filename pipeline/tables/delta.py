@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -22,7 +22,11 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ..problems import Problem
 from .changes import COMMIT, OFFSETS, RANGES, STATE, Added, Change, State, is_near
-from .tables import Conflict, Snapshot, TableFile, rolled_back
+from .stores import for_delta
+from .tables import Conflict, Snapshot, TableFile, prefix_of, rolled_back
+
+if TYPE_CHECKING:
+    from .place import Place
 
 #: The application id of our transactions.
 APPLICATION = "kwire-archive"
@@ -56,6 +60,14 @@ class Delta:
         self._settings = dict(settings)
         self.name = f"{root}/{folder}"
         self._table: DeltaTable | None = None
+
+    @classmethod
+    def of(cls, place: Place, topic: str, kind: str, columns: pa.Schema) -> Delta:
+        """See Place.table. The files of tables of values are in folders of their own."""
+        folder = f"{kind}/{cls.format}/{topic}" if kind else f"topic={topic}"
+        return cls(
+            place.path, folder, topic, columns, for_delta(place.settings), prefix_of(columns)
+        )
 
     def open(self, *, create: bool) -> bool:
         """Read the table's newest state; without `create`, False if there is no such table."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -33,7 +33,11 @@ from pyiceberg.types import PrimitiveType
 from ..problems import Problem
 from .changes import COMMIT, OFFSETS, RANGES, STATE, Change, State, is_near
 from .far_times import data_file
-from .tables import Conflict, Snapshot, TableFile, rolled_back
+from .options import ICEBERG
+from .tables import Conflict, Snapshot, TableFile, prefix_of, rolled_back
+
+if TYPE_CHECKING:
+    from .place import Place
 
 #: pyiceberg retries after another commit, but that commit may have added the same files.
 PROPERTIES = {
@@ -81,6 +85,14 @@ class Iceberg:
         self._day_of = day_of
         self.name = quoted(identifier)
         self._table: IcebergTable | None = None
+
+    @classmethod
+    def of(cls, place: Place, topic: str, kind: str, columns: pa.Schema) -> Iceberg:
+        """See Place.table."""
+        folder = f"{ICEBERG}/{kind}/{topic}" if kind else f"{ICEBERG}/{topic}"
+        identifier = (*place.namespace, f"{topic}{kind}")
+        day_of = f"{prefix_of(columns)}timestamp"
+        return cls(place.catalog(), identifier, place.uri, folder, columns, day_of)
 
     def open(self, *, create: bool) -> bool:
         """See Table."""

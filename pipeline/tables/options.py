@@ -6,8 +6,9 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..options import key_value, topic_names
 from ..problems import WrongCall
@@ -15,8 +16,33 @@ from ..problems import WrongCall
 if TYPE_CHECKING:
     from ..schemas.values import ValueSchema
 
-#: Format -> the package that writes it, and the extra of kwire that installs it.
-FORMATS = {"iceberg": "pyiceberg", "delta": "deltalake"}
+#: What Iceberg's own files of all tables are in.
+ICEBERG = "_iceberg"
+
+
+class Format(NamedTuple):
+    """A format of tables. Shape: an extra of kwire with the format's name installs the package that writes it.
+
+    `module` is the one in this folder with the class of its tables, whose `of(place, topic, kind, columns)` is a table.
+    The archive's folder `root` has a folder for each topic, whose name is the topic's with `prefix` before it.
+    """
+
+    package: str
+    module: str
+    table: str
+    root: str
+    prefix: str
+    has_catalog: bool = False
+
+    def load(self) -> Any:
+        """The class of its tables, whose package takes a second to import."""
+        return getattr(import_module(f".{self.module}", __package__), self.table)
+
+
+FORMATS = {
+    "iceberg": Format("pyiceberg", "iceberg", "Iceberg", ICEBERG, "", has_catalog=True),
+    "delta": Format("deltalake", "delta", "Delta", "", "topic="),
+}
 
 
 def add_tables(parser: ArgumentParser, what: str, *, several: bool = True) -> None:
@@ -167,8 +193,9 @@ def formats(options: Namespace) -> list[str]:
     given = getattr(options, "table", None) or []
     chosen = [given] if isinstance(given, str) else list(dict.fromkeys(given))
     for name in chosen:
-        if not find_spec(FORMATS[name]):
-            raise WrongCall(f"--table {name} needs {FORMATS[name]}: pip install 'kwire[{name}]'")
+        package = FORMATS[name].package
+        if not find_spec(package):
+            raise WrongCall(f"--table {name} needs {package}: pip install 'kwire[{name}]'")
     if "iceberg" not in chosen and (options.catalog or options.catalog_properties):
         raise WrongCall("--catalog and --catalog-property are for --table iceberg")
     return chosen

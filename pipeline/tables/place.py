@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..manifest import Archive
 from ..problems import Problem, WrongCall
 from ..storage import is_local
-from .options import formats
-from .stores import for_delta, for_iceberg, store_settings
+from .options import FORMATS, formats
+from .stores import for_iceberg, store_settings
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: The catalog of Iceberg tables in an archive on this machine, unless another one is named.
 CATALOG = "_catalog.db"
-#: What Iceberg's own files of all tables are in.
-ICEBERG = "_iceberg"
 #: What is made from an archive's files: tables of values and of dead letters, and the folders that their files are in.
 KINDS = VALUES, DEAD_LETTERS = "_values", "_dead_letters"
 
@@ -39,36 +37,36 @@ class Place:
         Its files are the archive's own, or those of `derived.VALUES` or `DEAD_LETTERS` with these columns.
         """
         columns = raw_schema() if schema is None else schema
-        folder = f"{kind}/{format}/{topic}" if kind else f"topic={topic}"
-        prefix = "_" if "_offset" in columns.names else ""
-        if format == "delta":
-            from .delta import Delta
-
-            settings = for_delta(self.settings)
-            return Delta(self._archive.path, folder, topic, columns, settings, prefix)
-        from .iceberg import Iceberg
-
-        identifier = (*self._options.namespace.split("."), f"{topic}{kind}")
-        day_of = f"{prefix}timestamp"
-        folder = f"{ICEBERG}/{kind}/{topic}" if kind else f"{ICEBERG}/{topic}"
-        return Iceberg(self.catalog(), identifier, self._uri(), folder, columns, day_of)
+        table: Table = FORMATS[format].load().of(self, topic, kind, columns)
+        return table
 
     def topics(self, format: str) -> list[str]:
         """The topics that may have a table of a format, by the archive's folders.
 
         An Iceberg catalog would list the tables of values and dead letters beside them, with names that topics may have too.
         """
-        folder, prefix = ("", "topic=") if format == "delta" else (ICEBERG, "")
+        kind = FORMATS[format]
         return [
-            item.name.removeprefix(prefix)
-            for item in self._archive.storage.list(folder)
-            if item.name.startswith(prefix) and item.is_folder and item.name not in KINDS
+            item.name.removeprefix(kind.prefix)
+            for item in self._archive.storage.list(kind.root)
+            if item.name.startswith(kind.prefix) and item.is_folder and item.name not in KINDS
         ]
 
-    def _uri(self) -> str:
+    @property
+    def path(self) -> str:
+        """The archive's place."""
+        return self._archive.path
+
+    @property
+    def uri(self) -> str:
         """The archive's place with a scheme."""
         path = self._archive.path
         return f"file://{path}" if is_local(path) and not path.startswith("file:") else path
+
+    @property
+    def namespace(self) -> tuple[str, ...]:
+        """The namespace of tables in a catalog."""
+        return tuple(self._options.namespace.split("."))
 
     @property
     def settings(self) -> dict[str, str]:
@@ -116,7 +114,7 @@ class Place:
 
 def check_catalog(archive: Archive, options: Namespace) -> None:
     """Raises WrongCall or Problem if Iceberg's catalog is needed and cannot be used."""
-    if "iceberg" in formats(options):
+    if any(FORMATS[name].has_catalog for name in formats(options)):
         place = Place(archive, options)
         try:
             place.catalog()

@@ -16,6 +16,11 @@ class Conflict(Exception):
     """Another commit was made first; nothing was written."""
 
 
+def prefix_of(columns: pa.Schema) -> str:
+    """What the columns of partition, offset and timestamp begin with: "_" beside columns of values."""
+    return "_" if "_offset" in columns.names else ""
+
+
 def rolled_back(table: str, remedy: str) -> Problem:
     """What to say if another program has taken commits of kwire back: the next commits would not add their records again."""
     return Problem(

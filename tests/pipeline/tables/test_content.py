@@ -14,7 +14,7 @@ from kwire.pipeline.problems import Problem, WrongCall
 from kwire.pipeline.replay.from_archive import archived_partitions
 from kwire.pipeline.replay.plan import Range
 from kwire.pipeline.tables.content import TableContent
-from kwire.pipeline.tables.options import formats
+from kwire.pipeline.tables.options import FORMATS, formats
 
 from .table_model import BOTH, add_batch, follow, options_of
 
@@ -91,3 +91,10 @@ def test_options_of_a_catalog_without_iceberg_are_refused() -> None:
     options = Namespace(table="delta", catalog="prod", catalog_properties=[])
     with pytest.raises(WrongCall, match="are for --table iceberg"):
         formats(options)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_row_of_a_format_names_its_class(name: str) -> None:
+    table = FORMATS[name].load()
+    assert table.format == name
+    assert callable(table.of)
