@@ -133,33 +133,33 @@ class FetchSession:
         self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]
     ) -> Generator[None, None, None]:
         """Add, change and drop partitions as the client asks, in steps."""
-        partitions = self.partitions
-        is_first = True
+        partitions, left = self.partitions, STEP
         for topic in topics:
-            for first in range(0, len(topic.partitions), STEP):
-                if not is_first:
+            name, topic_id = topic.topic, topic.topic_id
+            for asked in topic.partitions:
+                if not left:
                     yield
-                is_first = False
-                for asked in topic.partitions[first : first + STEP]:
-                    key = (topic.topic, topic.topic_id, asked.partition)
-                    found = FetchedPartition(topic.topic, topic.topic_id, asked)
-                    known = partitions.get(key)
-                    if known is not None:
-                        found.topic = known.topic
-                        found.high_watermark = known.high_watermark
-                        found.log_start_offset = known.log_start_offset
-                    else:
-                        self.weight += weight(key)
-                    partitions[key] = found
+                    left = STEP
+                left -= 1
+                key = (name, topic_id, asked.partition)
+                found = FetchedPartition(name, topic_id, asked)
+                known = partitions.get(key)
+                if known is not None:
+                    found.topic = known.topic
+                    found.high_watermark = known.high_watermark
+                    found.log_start_offset = known.log_start_offset
+                else:
+                    self.weight += weight(key)
+                partitions[key] = found
         for gone in forgotten:
-            for first in range(0, len(gone.partitions), STEP):
-                if not is_first:
+            for number in gone.partitions:
+                if not left:
                     yield
-                is_first = False
-                for number in gone.partitions[first : first + STEP]:
-                    key = (gone.topic, gone.topic_id, number)
-                    if partitions.pop(key, None) is not None:
-                        self.weight -= weight(key)
+                    left = STEP
+                left -= 1
+                key = (gone.topic, gone.topic_id, number)
+                if partitions.pop(key, None) is not None:
+                    self.weight -= weight(key)
 
     def put_behind(self, keys: Iterable[Key]) -> None:
         """Move partitions to the end, in this order."""
@@ -211,25 +211,25 @@ class FetchContext:
 def _partitions(request: FetchRequest) -> Generator[None, None, dict[Key, FetchedPartition]]:
     """The partitions that the request itself names, in steps."""
     partitions: dict[Key, FetchedPartition] = {}
+    left = STEP
     for topic in request.topics:
-        for first in range(0, len(topic.partitions), STEP):
-            if partitions:
+        name, topic_id = topic.topic, topic.topic_id
+        for asked in topic.partitions:
+            if not left:
                 yield
-            for asked in topic.partitions[first : first + STEP]:
-                key = (topic.topic, topic.topic_id, asked.partition)
-                partitions[key] = FetchedPartition(topic.topic, topic.topic_id, asked)
+                left = STEP
+            left -= 1
+            partitions[name, topic_id, asked.partition] = FetchedPartition(name, topic_id, asked)
     return partitions
 
 
-def _why_not(session: FetchSession | None, epoch: int, by_id: bool) -> ErrorCode:
-    """Why a request does not belong to a session; NONE if it does."""
+def _why_not(session: FetchSession | None, epoch: int) -> ErrorCode:
+    """Why a request does not belong to a session."""
     if session is None:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     if session.epoch != epoch:
         return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    if session.uses_topic_ids != by_id:
-        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    return ErrorCode.NONE
+    return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 class FetchSessionCache:
@@ -280,18 +280,18 @@ class FetchSessionCache:
                 return FetchContext(partitions)
             return FetchContext(partitions, self._create(partitions, now_ms, uses_topic_ids=by_id))
         session = self.sessions.get(session_id)
-        error = _why_not(session, epoch, by_id)
-        if session is None or error:
-            return FetchContext({}, error=error)
-        size = session.weight
-        # Partitions are added immediately; if the rest then fails, the client begins another session.
-        yield from session.update(request.topics, request.forgotten_topics_data)
-        error = _why_not(self.sessions.get(session_id), epoch, by_id)
-        if error:
-            return FetchContext({}, error=error)
-        if session.weight > size and not self._has_room(0):
-            del self.sessions[session_id]
-            return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session is None or session.epoch != epoch or session.uses_topic_ids != by_id:
+            return FetchContext({}, error=_why_not(session, epoch))
+        if request.topics or request.forgotten_topics_data:
+            size = session.weight
+            # Partitions are added immediately; if the rest then fails, the client begins another session.
+            yield from session.update(request.topics, request.forgotten_topics_data)
+            known = self.sessions.get(session_id)
+            if known is not session or session.epoch != epoch:  # between two steps
+                return FetchContext({}, error=_why_not(known, epoch))
+            if session.weight > size and not self._has_room(0):
+                del self.sessions[session_id]
+                return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
             del self.sessions[session_id]
             # The session is empty and ends: the partitions of this request are fetched without a session.
