@@ -27,23 +27,27 @@ from .world import run
 pytestmark = pytest.mark.slow
 
 LONG = os.environ.get("KWIRE_LONG") == "1"
-SEEDS, STEPS = (20_000, 20) if LONG else (60, 8)
+STEPS = 20 if LONG else 8
 MEMBER_SEEDS = 2_000 if LONG else 10
 SEEDS_OF_A_MISTAKE = 400 if LONG else 100
-#: The first seed to try for mistakes that few seeds find; a change to kwire may change which ones do.
+#: The first seed that finds a mistake, if not 0; a change to kwire may change it. The seeds of SEEDS find each of them.
 FIRST_SEED: dict[str, int] = (
     {}
     if LONG
     else {
+        "acknowledge-early": 4,
+        "answer-in-any-order": 1,
         "elect-anybody": 17,
-        "forget-decided-transactions": 1,
+        "forget-decided-transactions": 4,
         "go-on-after-a-timeout": 32,
-        "ignore-epochs-on-truncation": 46,
-        "keep-a-stale-isr": 5,
+        "ignore-epochs-on-truncation": 2,
+        "keep-a-stale-isr": 19,
         "lose-markers": 4,
         "share-the-memory-of-frames": 4,
+        "wait-for-the-fastest": 9,
     }
 )
+SEEDS = 20_000 if LONG else max(FIRST_SEED.values()) + 1
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +89,7 @@ def in_turn(
 
 
 def with_a_mistake(seed: int, name: str) -> str | None:
-    return outcome_of(seed, 20, name).violation
+    return outcome_of(seed, STEPS, name).violation
 
 
 @pytest.mark.parametrize("name", sorted(MISTAKES))
