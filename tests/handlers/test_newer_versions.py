@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 
 from kwire import layouts
-from kwire.messages.fetch import FetchResponse
+from kwire.codec import encode
+from kwire.messages.fetch import FetchRequest, FetchResponse
 from kwire.messages.produce import ProduceRequest
 from server import native
 from server.handlers import fetch_plain, produce_plain
 from server.handlers.fetch import fetch
 from server.handlers.produce import produce
+from server.replication.fetch_session import FetchedPartition
+from tests.support.forms import form
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("kwire", "server", "testing", "tests/fuzz", "tests/handlers", "tests/support")
@@ -125,6 +128,20 @@ def test_forms_know_all_versions_that_are_served() -> None:
             "FetchRequest": fetch.max_version,
             "FetchResponse": fetch.max_version,
         }
+
+
+def test_next_version_is_left_alone_by_each_form() -> None:
+    newest = fetch.max_version
+    body = encode(FetchRequest(session_epoch=-1), newest)
+    assert fetch_plain.write_rows(newest, []) is not None
+    assert fetch_plain.write_rows(newest + 1, []) is None
+    with form("native"):
+        assert native.take_fetch is not None
+        assert native.write_rows is not None
+        assert native.take_fetch(body, 0, newest, {}, FetchedPartition) is not None
+        assert native.take_fetch(body, 0, newest + 1, {}, FetchedPartition) is None
+        assert native.write_rows(newest, []) is not None
+        assert native.write_rows(newest + 1, []) is None
 
 
 @pytest.mark.parametrize(
