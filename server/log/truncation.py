@@ -13,19 +13,53 @@ import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .file_layer import OUT_OF_DESCRIPTORS
 from .producer_updates import load_producers
 
 if TYPE_CHECKING:
-    from .log import Log
+    from collections.abc import Callable
+
+    from ..metadata.topic_partition import TopicPartition
+    from .file_layer import FileLayer
+    from .flush_state import FlushState
+    from .leader_epoch_cache import LeaderEpochCache
+    from .log_config import LogConfig
     from .log_segments import LogSegments
+    from .producer_snapshots import ProducerSnapshots
+    from .producer_state import ProducerStateManager
+    from .segment import LogSegment
 
 logger = logging.getLogger(__name__)
 
 
-def truncate_to(log: Log, segments: LogSegments, offset: int, now_ms: int) -> None:
+class Truncated(Protocol):
+    """What truncation reads and sets of a `Log`."""
+
+    tp: TopicPartition
+    dir: str
+    layer: FileLayer
+    config: LogConfig
+    segments: list[LogSegment]
+    active_segment: LogSegment
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    leader_epoch_cache: LeaderEpochCache
+    producers: ProducerStateManager
+    snapshots: ProducerSnapshots
+    flush_state: FlushState
+    offline: bool
+    on_truncation: Callable[..., None] | None
+
+    @property
+    def recovery_point(self) -> int: ...
+
+    def update_config(self, config: LogConfig) -> None: ...
+
+
+def truncate_to(log: Truncated, segments: LogSegments, offset: int, now_ms: int) -> None:
     """Remove all batches at and after offset.
 
     Errors: OSError, CorruptIndex; with a lack of descriptors, nothing is removed.
@@ -52,7 +86,7 @@ def truncate_to(log: Log, segments: LogSegments, offset: int, now_ms: int) -> No
         log.high_watermark = end_offset
 
 
-def start_at(log: Log, segments: LogSegments, offset: int, now_ms: int) -> None:
+def start_at(log: Truncated, segments: LogSegments, offset: int, now_ms: int) -> None:
     """Remove everything and continue at offset. Errors: OSError."""
     with _must_finish(log):
         _begin(log, 0, offset)
@@ -65,7 +99,7 @@ def start_at(log: Log, segments: LogSegments, offset: int, now_ms: int) -> None:
     log.update_config(log.config)
 
 
-def close_gap(log: Log, segments: LogSegments, now_ms: int) -> None:
+def close_gap(log: Truncated, segments: LogSegments, now_ms: int) -> None:
     """Truncate an unflushed log, opened after a crash, at the first gap in its offsets. Errors: OSError.
 
     Shape: only for logs that are not compacted. A power cut may take the end of a segment just after a batch, and leave the
@@ -88,7 +122,7 @@ def close_gap(log: Log, segments: LogSegments, now_ms: int) -> None:
 
 
 @contextmanager
-def _must_finish(log: Log) -> Iterator[None]:
+def _must_finish(log: Truncated) -> Iterator[None]:
     """Report a lack of descriptors as a disk failure: a log that is cut in part cannot be used until it is recovered."""
     try:
         yield
@@ -98,7 +132,7 @@ def _must_finish(log: Log) -> Iterator[None]:
         raise OSError(errno.EIO, f"the log is cut in part: {error.strerror}", log.dir) from error
 
 
-def _begin(log: Log, offset: int, start_offset: int) -> None:
+def _begin(log: Truncated, offset: int, start_offset: int) -> None:
     lowered = offset < log.recovery_point or start_offset < log.log_start_offset
     log.flush_state.cut(offset)
     log.log_start_offset = min(log.log_start_offset, start_offset)
@@ -112,7 +146,7 @@ def _begin(log: Log, offset: int, start_offset: int) -> None:
     log.snapshots.remove_above(offset)
 
 
-def _reload_producers(log: Log, now_ms: int) -> None:
+def _reload_producers(log: Truncated, now_ms: int) -> None:
     log.snapshots.remove_above(log.log_end_offset)
     log.producers.clear(log.log_start_offset)
     load_producers(
