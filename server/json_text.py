@@ -13,7 +13,8 @@ def parse_json(data: bytes | str, **options: Any) -> Any:
     Errors: ValueError, RecursionError.
     """
     document = json.loads(data, **options)
-    escape: Any = "\\u" if isinstance(data, str) else b"\\u"
-    if escape in data or not data.isascii():
+    # Without the "u": in UTF-16 and UTF-32, which Python reads too, zero bytes come between the two.
+    backslash: Any = "\\" if isinstance(data, str) else b"\\"
+    if backslash in data or not data.isascii():
         json.dumps(document, ensure_ascii=False).encode()
     return document

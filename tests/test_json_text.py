@@ -21,6 +21,8 @@ HALVES = [
     b'["x",["\\ude00\\ud83d"]]',
     b'"\xed\xa0\x80"',
     '"\ud800"'.encode("utf-16-le", "surrogatepass"),
+    '"\\ud800"'.encode("utf-16-le"),
+    '"\\ud800"'.encode("utf-32-be"),
 ]
 
 
