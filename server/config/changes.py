@@ -64,7 +64,7 @@ class ChangeRefused(Exception):
 
 
 def check_changes(changes: Iterable[KeyChange]) -> Generator[None, None, None]:
-    """Refuse duplicate keys and missing values, in steps. Errors: Refused."""
+    """Refuse duplicate keys and missing values, in steps. Errors: ChangeRefused."""
     names: set[str] = set()
     absent: list[str] = []
     for number, change in enumerate(changes, 1):
@@ -81,7 +81,7 @@ def check_changes(changes: Iterable[KeyChange]) -> Generator[None, None, None]:
 
 
 def check_operation(change: KeyChange) -> None:
-    """Refuse an unknown operation. Errors: Refused."""
+    """Refuse an unknown operation. Errors: ChangeRefused."""
     if not 0 <= change.operation <= 3:
         message = f"Unknown operations type {change.operation}"
         raise ChangeRefused(ErrorCode.INVALID_REQUEST, message)
@@ -127,7 +127,7 @@ def changed(
 ) -> dict[str, str]:
     """The configs after IncrementalAlterConfigs.
 
-    Errors: Refused for an unknown operation, and for append or subtract on a key that is not a list,
+    Errors: ChangeRefused for an unknown operation, and for append or subtract on a key that is not a list,
     whichever comes first.
     """
     after = {name: value for name, value in current.items() if name not in wanted.deleted}
@@ -156,7 +156,7 @@ def changed(
 def changed_without_lists(stored: Properties, changes: Iterable[KeyChange]) -> dict[str, str]:
     """The configs of a subscription or group after IncrementalAlterConfigs.
 
-    Errors: Refused; as in Apache Kafka, nothing can be appended to any of them.
+    Errors: ChangeRefused; as in Apache Kafka, nothing can be appended to any of them.
     """
     after = dict(stored)
     for change in changes:
@@ -173,7 +173,7 @@ def changed_without_lists(stored: Properties, changes: Iterable[KeyChange]) -> d
 
 
 def check_group(config: BrokerConfig, proposed: Properties) -> None:
-    """Refuse invalid configs of a group. Errors: Refused."""
+    """Refuse invalid configs of a group. Errors: ChangeRefused."""
     try:
         group_keys.check(config, proposed)
     except ConfigError as error:
@@ -198,7 +198,7 @@ def find_topic_key(name: str) -> ConfigKey | None:
 
 
 def check_topic(config: BrokerConfig, topic: str, proposed: Properties) -> None:
-    """Refuse invalid overrides of a topic. Errors: Refused."""
+    """Refuse invalid overrides of a topic. Errors: ChangeRefused."""
     try:
         config.check_topic(proposed)
     except (UnknownConfigError, TopicConflict) as error:
@@ -210,7 +210,7 @@ def check_topic(config: BrokerConfig, topic: str, proposed: Properties) -> None:
 
 
 def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool) -> None:
-    """Refuse invalid dynamic configs of a broker, or of all. Errors: Refused."""
+    """Refuse invalid dynamic configs of a broker, or of all. Errors: ChangeRefused."""
     try:
         config.check_dynamic(proposed, per_broker=per_broker)
     except ConfigError as error:
@@ -224,7 +224,7 @@ def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool
 def stored_broker(
     config: BrokerConfig, name: str, after: Properties, before: Properties
 ) -> Properties:
-    """The stored form of a broker's dynamic configs, with encoded passwords. Errors: Refused.
+    """The stored form of a broker's dynamic configs, with encoded passwords. Errors: ChangeRefused.
 
     Unlike in Apache Kafka, a change that is only validated is also refused if there is no secret.
     """
@@ -237,7 +237,7 @@ def stored_broker(
 
 
 def own_broker_id(name: str, node_id: int, what: str, expected: str) -> None:
-    """Refuse a broker resource that is not this broker. Errors: Refused."""
+    """Refuse a broker resource that is not this broker. Errors: ChangeRefused."""
     try:
         number = int(name)
     except ValueError:

@@ -40,7 +40,7 @@ def describe_loggers(
 
 
 def own_node_id(name: str, node_id: int) -> None:
-    """Refuse the loggers of another broker. Errors: Refused."""
+    """Refuse the loggers of another broker. Errors: ChangeRefused."""
     number = parse_integer(name, 32)
     if number is None:
         message = f"Node id must be an integer, but it is: {name}"
@@ -51,7 +51,7 @@ def own_node_id(name: str, node_id: int) -> None:
 
 
 def check_loggers(loggers: BrokerLoggers, changes: Iterable[KeyChange]) -> Steps[None]:
-    """Whether all changes are possible, in steps. Errors: Refused."""
+    """Whether all changes are possible, in steps. Errors: ChangeRefused."""
     known = loggers.levels()
     for name, operation, value in changes:
         yield

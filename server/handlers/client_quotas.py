@@ -126,7 +126,7 @@ def _names(image: MetadataImage, entity_type: str) -> list[str]:
 
 
 def _filter(components: Sequence[ComponentData]) -> dict[str, ComponentData]:
-    """The parts of a filter by type. Errors: Refused, with Apache Kafka's texts."""
+    """The parts of a filter by type. Errors: ChangeRefused, with Apache Kafka's texts."""
     wanted: dict[str, ComponentData] = {}
     for component in components:
         kind = component.entity_type
@@ -267,7 +267,7 @@ async def _alter_entity(
 
 
 def _target(parts: Mapping[str, str | None]) -> QuotaTarget:
-    """Where the quotas of an entity are stored. Errors: Refused, with Apache Kafka's texts."""
+    """Where the quotas of an entity are stored. Errors: ChangeRefused, with Apache Kafka's texts."""
     if not parts:
         raise _invalid("Invalid empty client quota entity")
     for kind, name in parts.items():
@@ -300,7 +300,7 @@ def _part(parts: Mapping[str, str | None], kind: str) -> Part:
 
 
 def _value(op: OpData, keys: Sequence[str]) -> str:
-    """The value to store. Errors: Refused if the quota is unknown, or the number is not of its type."""
+    """The value to store. Errors: ChangeRefused if the quota is unknown, or the number is not of its type."""
     key, value = op.key, op.value
     if key not in keys:
         raise _invalid(f"Invalid configuration key {key}")

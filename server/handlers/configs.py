@@ -169,7 +169,7 @@ def _check_allowed(
     operation: AclOperation,
     resource: DescribeConfigsResource | AlteredResource,
 ) -> None:
-    """Whether the client may do this to the configs of a resource. Errors: Refused."""
+    """Whether the client may do this to the configs of a resource. Errors: ChangeRefused."""
     if resource.resource_type == ConfigResourceType.TOPIC:
         kind, name = acl.ResourceType.TOPIC, resource.resource_name
     elif resource.resource_type == ConfigResourceType.GROUP and _is_of_4(ctx):
@@ -389,7 +389,7 @@ async def _alter(
 def _check_type(ctx: RequestContext, resource: AlteredResource) -> None:
     """Whether resources of this type have configs; checked before permissions.
 
-    Errors: Refused.
+    Errors: ChangeRefused.
     """
     number = resource.resource_type
     if number not in (CONFIGURED_TYPES_OF_4 if _is_of_4(ctx) else CONFIGURED_TYPES):
@@ -462,7 +462,7 @@ async def _alter_resource(
 def _entity(
     ctx: RequestContext, resource: AlteredResource, is_incremental: bool
 ) -> tuple[str, str]:
-    """Where the resource's configs are stored. Errors: Refused."""
+    """Where the resource's configs are stored. Errors: ChangeRefused."""
     node_id, name = ctx.services.node_id, resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC:

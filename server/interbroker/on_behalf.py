@@ -95,7 +95,7 @@ NEEDS: dict[type, tuple[Need, ...]] = {
 
 
 def allow(may: May, request: Any) -> None:
-    """Errors: NotAllowed, unless the principal may make the request for every resource in it."""
+    """Errors: NotPermitted, unless the principal may make the request for every resource in it."""
     needs = NEEDS.get(type(request))
     if needs is None:
         raise NotPermitted(f"{type(request).__name__} is not asked of other brokers")
@@ -145,7 +145,7 @@ class OnBehalf:
     async def ask(self, broker_id: int, request: Any, version: int | None = None) -> Any:
         """Return the response, at the highest version that both sides know, or at most the given one.
 
-        Errors: NotAllowed; ChannelError if there is no answer, or the broker does not serve the request.
+        Errors: NotPermitted; ChannelError if there is no answer, or the broker does not serve the request.
         """
         allow(self._may, request)
         try:

@@ -133,7 +133,7 @@ class TelemetryClients:
         self._version = 0
 
     def set(self, name: str, config: Mapping[str, str]) -> None:
-        """Set a subscription's configs; an empty config removes it. Errors: Refused if they are not valid."""
+        """Set a subscription's configs; an empty config removes it. Errors: ChangeRefused if they are not valid."""
         if config:
             self.subscriptions[name] = Subscription(config)
         elif self.subscriptions.pop(name, None) is None:

@@ -70,7 +70,7 @@ class Subscription:
 def check(name: str, proposed: Mapping[str, str]) -> None:
     """Refuse invalid configs of a subscription.
 
-    Errors: Refused, with Apache Kafka's codes and messages. Expressions are RE2's instead of Java's, so expressions
+    Errors: ChangeRefused, with Apache Kafka's codes and messages. Expressions are RE2's instead of Java's, so expressions
     with look-around or back-references are also refused.
     """
     if not name:
@@ -100,7 +100,7 @@ def check(name: str, proposed: Mapping[str, str]) -> None:
 
 
 def match_of(patterns: list[str]) -> Iterator[tuple[str, str]]:
-    """The attributes and expressions of `match`. Errors: Refused."""
+    """The attributes and expressions of `match`. Errors: ChangeRefused."""
     for pattern in patterns:
         name, *rest = pattern.split("=")
         if len(rest) != 1 or not rest[0] or name.strip() not in ClientAttributes._fields:

@@ -37,7 +37,7 @@ class AccessRefused(StoreError):
 
 
 def validate_path(path: str | None) -> str:
-    """Refuse an invalid node path. Errors: Refused (BAD_ARGUMENTS)."""
+    """Refuse an invalid node path. Errors: AccessRefused (BAD_ARGUMENTS)."""
     if (
         not path
         or path[0] != "/"
@@ -53,7 +53,7 @@ def validate_path(path: str | None) -> str:
 def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
     """The list as stored: without duplicates, `auth` expanded; None for the open one.
 
-    Errors: Refused (INVALID_ACL) for an empty or too long list, an unknown scheme or an invalid id.
+    Errors: AccessRefused (INVALID_ACL) for an empty or too long list, an unknown scheme or an invalid id.
     """
     if acl == OPEN:
         return None
@@ -83,7 +83,7 @@ def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
 
 
 def check_acl(acl: Acl | None, permission: int, ids: Collection[AclId]) -> None:
-    """Refuse a client if the list does not grant it a permission. Errors: Refused (NO_AUTH)."""
+    """Refuse a client if the list does not grant it a permission. Errors: AccessRefused (NO_AUTH)."""
     if acl is None:
         return
     for perms, granted in acl:
@@ -118,7 +118,7 @@ def hide_passwords(acl: Acl) -> Acl:
 
 
 def authenticate(scheme: str | None, auth: bytes | None, address: str) -> AclId:
-    """The id that the credentials prove. Errors: Refused (AUTH_FAILED)."""
+    """The id that the credentials prove. Errors: AccessRefused (AUTH_FAILED)."""
     if scheme == "digest" and auth is not None:
         id_ = digest_id(auth)
         if len(id_) <= MAX_ID_CHARACTERS:

@@ -153,7 +153,7 @@ def write(call: Call, ops: Iterable[TreeOp]) -> Applied:
 
 
 def tree_op(call: Call, opcode: int, record: Any) -> TreeOp:
-    """The tree's form of an op. Errors: Refused, if the request is invalid regardless of the tree."""
+    """The tree's form of an op. Errors: AccessRefused, if the request is invalid regardless of the tree."""
     if isinstance(record, (CreateRequest, CreateTtlRequest)):
         return create_op(call, opcode, record)
     if opcode == OpCode.DELETE:
@@ -172,7 +172,7 @@ def tree_op(call: Call, opcode: int, record: Any) -> TreeOp:
 
 
 def create_op(call: Call, opcode: int, record: CreateRequest | CreateTtlRequest) -> TreeOp:
-    """The tree's form of a create. Errors: Refused."""
+    """The tree's form of a create. Errors: AccessRefused."""
     if isinstance(record, CreateTtlRequest) or record.flags in CREATE_WITH_TTL:
         raise AccessRefused(Code.UNIMPLEMENTED)
     if record.flags not in CREATE_MODES:
@@ -403,7 +403,7 @@ def set_watches(call: Call, reader: JuteReader) -> Steps:
     """Leave watches after a reconnect; changes in the meantime are reported immediately.
 
     A watch is left in one step with the comparison of its node, so that it misses no change between the steps.
-    Errors: Refused (THROTTLED_OP) if there is no room for all of them; none is left then.
+    Errors: AccessRefused (THROTTLED_OP) if there is no room for all of them; none is left then.
     """
     since = INT64.read(reader)
     kinds = (SET_DATA, SET_EXIST, SET_CHILD, WatchMode.PERSISTENT, WatchMode.PERSISTENT_RECURSIVE)
@@ -430,7 +430,7 @@ def set_watches(call: Call, reader: JuteReader) -> Steps:
 
 
 def read_watched(reader: JuteReader, most: int) -> tuple[str, ...]:
-    """A vector of paths. Errors: Refused (THROTTLED_OP) for more paths than may be watched; JuteError."""
+    """A vector of paths. Errors: AccessRefused (THROTTLED_OP) for more paths than may be watched; JuteError."""
     start = reader.position
     if INT32.read(reader) > most:
         raise AccessRefused(Code.THROTTLED_OP)
@@ -485,14 +485,14 @@ def watch_tables(call: Call, record: WatchTypeRequest) -> list[Any]:
 
 
 def check_watches(call: Call, record: WatchTypeRequest) -> bytes:
-    """Check that such a watch exists. Errors: Refused (NO_WATCHER)."""
+    """Check that such a watch exists. Errors: AccessRefused (NO_WATCHER)."""
     if not any(table.has(record.path, call.connection) for table in watch_tables(call, record)):
         raise AccessRefused(Code.NO_WATCHER)
     return b""
 
 
 def remove_watches(call: Call, record: WatchTypeRequest) -> bytes:
-    """Remove watches. Errors: Refused (NO_WATCHER)."""
+    """Remove watches. Errors: AccessRefused (NO_WATCHER)."""
     removed = [table.remove(record.path, call.connection) for table in watch_tables(call, record)]
     if not any(removed):
         raise AccessRefused(Code.NO_WATCHER)

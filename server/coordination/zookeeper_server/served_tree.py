@@ -123,19 +123,19 @@ class ServedTree:
     def watch(
         self, table: WatchTable[ZookeeperConnection], path: str, connection: ZookeeperConnection
     ) -> None:
-        """Leave a one-time watch. Errors: Refused (THROTTLED_OP)."""
+        """Leave a one-time watch. Errors: AccessRefused (THROTTLED_OP)."""
         if connection not in table.by_path.get(path, ()):
             self.expect_room(connection, cost_of(path))
         table.add(path, connection)
 
     def watch_for_good(self, path: str, connection: ZookeeperConnection, mode: WatchMode) -> None:
-        """Leave a persistent watch. Errors: Refused (THROTTLED_OP)."""
+        """Leave a persistent watch. Errors: AccessRefused (THROTTLED_OP)."""
         self.expect_room(connection, 2 * cost_of(path))
         for table in (self.data_watches, self.child_watches):
             table.add(path, connection, mode)
 
     def expect_room(self, connection: ZookeeperConnection, more_bytes: int) -> None:
-        """Refuse watches that take more memory than is left for a connection. Errors: Refused (THROTTLED_OP)."""
+        """Refuse watches that take more memory than is left for a connection. Errors: AccessRefused (THROTTLED_OP)."""
         tables = (self.data_watches, self.child_watches)
         held = more_bytes + sum(table.held_bytes.get(connection, 0) for table in tables)
         everything = more_bytes + sum(table.total_bytes for table in tables)
@@ -190,7 +190,7 @@ class ServedTree:
     def readable(
         self, connection: ZookeeperConnection, path: str | None, permission: int = READ
     ) -> Node:
-        """The node of a read request. Errors: NoNode, Refused."""
+        """The node of a read request. Errors: NoNode, AccessRefused."""
         node = self.tree.nodes.get(path or "/") if path is not None else None
         if node is None:
             raise NoNode(path or "", "no node")
