@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: The end of one read or write that gets no further, before the deadline of the whole. Unit: seconds.
 STILL_S = 5.0
 #: The maximum number of bytes that are received for one request, unless its caller expects fewer.
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 
 
 class Deadline:
@@ -34,7 +34,7 @@ class Deadline:
         self._monotonic_ms = monotonic_ms
         self._end_ms = monotonic_ms() + limit_ms
         self._limit_ms = limit_ms
-        self._most = self._left = MOST_BYTES if most is None else most
+        self._most = self._left = MAX_BYTES if most is None else most
 
     def left_s(self) -> float:
         """How long the next step may take. Unit: seconds. Errors: DeadlinePassed."""

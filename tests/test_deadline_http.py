@@ -161,7 +161,7 @@ def test_metrics_that_go_on_for_ever_end_at_the_deadline(monkeypatch: pytest.Mon
 
 
 def test_metrics_without_an_end_are_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.deadline_http.MOST_BYTES", 100_000)
+    monkeypatch.setattr("server.deadline_http.MAX_BYTES", 100_000)
     with endless(OK + b"\r\n", b"1" * 10_000) as port:
         assert "100000 bytes" in (scrape_of(f"127.0.0.1:{port}").error or "")
 

@@ -72,7 +72,6 @@ class SegmentScan:
     damage_count: dict[str, int] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
     damaged_offsets: int = 0
-    hole_count: int = 0
     hole_offsets: int = 0
     holes: list[Span] = field(default_factory=list)
     steps: list[TransactionStep] = field(default_factory=list)
@@ -177,7 +176,6 @@ class _Walk:
         elif span.start > scan.next_offset:
             hole = Range(scan.next_offset, span.start).common(self.counted)
             if not hole.is_empty:
-                scan.hole_count += 1
                 scan.hole_offsets += hole.size
                 if len(scan.holes) < DESCRIBED:
                     scan.holes.append(Span(hole.start, hole.end - 1))

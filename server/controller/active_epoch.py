@@ -53,7 +53,7 @@ class ActiveEpoch:
         self.begun = True
         await self.reassignments.take_requests()
         await self.reassignments.resume()
-        await self._elect_as_wished()
+        await self._elect_as_requested()
         self._rebalancing = asyncio.get_running_loop().create_task(
             self._rebalance(), name="leader rebalance"
         )
@@ -83,7 +83,7 @@ class ActiveEpoch:
             case ChangeKind.REASSIGNMENT:
                 await self.reassignments.take_requests()
             case ChangeKind.PREFERRED_ELECTION:
-                await self._elect_as_wished()
+                await self._elect_as_requested()
 
     # -- loading ---------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class ActiveEpoch:
             await self.leadership.probe(brokers & self.active.image.brokers.keys())
             await self.active.writes.remove_nodes(paths)
 
-    async def _elect_as_wished(self) -> None:
+    async def _elect_as_requested(self) -> None:
         active = self.active
         try:
             wanted = await active.cluster.inbox.preferred_elections()

@@ -66,7 +66,7 @@ class Reassignments:
                 plans[tp] = plan
                 results[tp] = None
         # This supersedes a tool's request for the same partitions in ZooKeeper.
-        await self._forget_wishes(plans)
+        await self._remove_requests(plans)
         results.update(await self.begin(plans))
         return results
 
@@ -196,7 +196,7 @@ class Reassignments:
         await self._publish(targets, states)
         # The node comes last: until then it lists the replicas that may still have to be removed.
         await self._write(targets)
-        await self._forget_wishes(targets)
+        await self._remove_requests(targets)
         for tp, target in targets.items():
             logger.info("%s has its replicas on %s", tp, list(target.replicas))
         return left
@@ -266,9 +266,9 @@ class Reassignments:
         for tp, refusal in failed.items():
             logger.info("Not moving %s as requested in ZooKeeper: %s", tp, refusal.message)
         await self.begin(plans)
-        await self._forget_wishes(failed)
+        await self._remove_requests(failed)
 
-    async def _forget_wishes(self, partitions: Collection[TopicPartition]) -> None:
+    async def _remove_requests(self, partitions: Collection[TopicPartition]) -> None:
         active = self._active
         if not partitions:
             return

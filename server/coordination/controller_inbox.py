@@ -93,15 +93,15 @@ class ControllerInbox:
 
     async def reassignments(self) -> dict[TopicPartition, tuple[int, ...]] | None:
         """The target replicas that a tool requests; None if there is no request."""
-        data = await self._wish(REASSIGN_PARTITIONS, self._reassignment_fired)
+        data = await self._requested(REASSIGN_PARTITIONS, self._reassignment_fired)
         return None if data is None else decode_reassignments(data)
 
     async def preferred_elections(self) -> set[TopicPartition] | None:
         """The partitions whose preferred leaders a tool requests; None without a request."""
-        data = await self._wish(PREFERRED_ELECTION, self._election_fired)
+        data = await self._requested(PREFERRED_ELECTION, self._election_fired)
         return None if data is None else set(decode_partitions(data, PREFERRED_ELECTION))
 
-    async def _wish(self, path: str, watch: Callable[[WatchEvent], None]) -> bytes | None:
+    async def _requested(self, path: str, watch: Callable[[WatchEvent], None]) -> bytes | None:
         if await self._store.exists(path, watch) is None:
             return None
         try:

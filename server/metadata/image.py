@@ -218,10 +218,6 @@ class MetadataImage:
         """The same with this config of one entity."""
         return self.edit().put_config(entity_type, name, config).build()
 
-    def with_features(self, features: Mapping[str, int], epoch: int) -> MetadataImage:
-        """The same with these finalized features."""
-        return self.edit().put_features(features, epoch).build()
-
 
 class ImageEditor:
     """Builds the next image: copies a table when it first changes it."""

@@ -275,11 +275,6 @@ class FrameMemory:
         elif isinstance(block.buffer, mmap.mmap):
             block.buffer.close()
 
-    def trim(self) -> None:
-        """Give pooled memory back to the system."""
-        self._pool.clear()
-        self.pooled = 0
-
     def _take(self, need: int) -> FrameBlock:
         size = SCRATCH_BYTES
         while size < need:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from kwire.errors import ErrorCode
@@ -403,10 +403,6 @@ class ReplicaManager:
     def _tell(self, partition: Partition, leads: bool) -> None:
         for listener in self._leadership_listeners:
             listener(partition, leads)
-
-    def end_offsets(self) -> Mapping[TopicPartition, int]:
-        """The log end offset of every replica."""
-        return {tp: partition.log.log_end_offset for tp, partition in self.partitions.items()}
 
     def drop_laggards(self) -> None:
         """Propose to drop slow followers; called every half `replica.lag.time.max.ms`, and when a broker has left."""

@@ -128,7 +128,7 @@ def _acknowledge(
                 return refused
             continue
         if not batch.divided:
-            if batch.runs[0].state != ACQUIRED:
+            if batch.runs[0].state is not ACQUIRED:
                 return Refusal(ErrorCode.INVALID_RECORD_STATE, PART_NOT_ACQUIRED)
             batch.divided = True
         lowest, highest = max(batch.first, first, partition.start_offset), min(batch.last, last)

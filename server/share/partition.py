@@ -3,7 +3,7 @@
 The window goes from the start offset (all earlier records are done) to the end offset (no later records have been read).
 The operations on it have a module each: `acquisition.py`, `acknowledgement.py`, `locks.py`, and `writes.py` for states
 that have to be stored. An acknowledgement or release counts only once it is written: the operations return a `StateWrite`,
-and the caller calls `complete` when it is stored or has failed. Until then, no member holds its records.
+and the caller calls `complete_write` when it is stored or has failed. Until then, no member holds its records.
 Pure: the caller passes the time. Long operations are generator functions, and other operations may run between their
 steps.
 Source: SharePartition.

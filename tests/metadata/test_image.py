@@ -82,7 +82,7 @@ def test_step_that_changes_nothing_is_the_same_image() -> None:
     assert image.with_config("topics", "a", {"k": "1"}) is image
     assert image.without_topics(["none"]) is image
     assert image.with_controller(-1) is image
-    assert image.with_features({}, -1) is image
+    assert image.edit().put_features({}, -1).build() is image
 
 
 def test_delta_tells_new_changed_deleted_and_recreated_topics() -> None:

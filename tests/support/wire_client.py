@@ -89,10 +89,6 @@ class WireClient:
         """Send a request and do not wait."""
         self._request = self._client.send_body(api, version, [body])[4:]
 
-    def send_raw(self, data: bytes) -> None:
-        """Send raw bytes."""
-        self._client.sock.sendall(data)
-
     def receive(self, api: ApiKey, version: int) -> dict[str, Any] | None:
         """Return the answer to the last request; None if the broker closed the connection."""
         try:

@@ -20,6 +20,7 @@ same memory. It compares digests, too. Source: SkimpyOffsetMap.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from hashlib import md5
 from itertools import repeat
@@ -57,7 +58,7 @@ def digest_of(key: bytes) -> bytes:
     return md5(key, usedforsecurity=False).digest()
 
 
-class OffsetMap:
+class OffsetMap(ABC):
     """The last offset of each key; accepts keys until `is_full`.
 
     Shape: what both forms have in common; `offset_map` makes one of them.
@@ -65,16 +66,18 @@ class OffsetMap:
 
     __slots__ = ("latest_offset", "max_keys")
 
-    is_exact = False
-    """Whether keys themselves are compared, not their digests."""
-
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
         self.latest_offset = NO_OFFSET
         """The last offset up to which records were read (inclusive)."""
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether keys themselves are compared, not their digests."""
+        return False
 
     @property
     def is_full(self) -> bool:
@@ -97,20 +100,20 @@ class OffsetMap:
         """
         return at, []
 
+    @abstractmethod
     def put(self, key: bytes, offset: int) -> None:
         """Set the key's last offset; offsets must increase, and the caller checks `is_full`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
         """Like `put` for each key in order; does nothing and returns False if `put` must be used.
 
         Shape: as many offsets as keys, at least one. `put` must be used near the limits of memory.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def get(self, key: bytes) -> int:
         """The key's last offset; -1 if the key was not seen."""
-        raise NotImplementedError
 
     def last_offsets(self, keys: Sequence[bytes]) -> list[int]:
         """The result of `get` for each key."""
@@ -204,7 +207,7 @@ class PythonOffsetMap(OffsetMap):
         return self._count
 
     @property
-    def is_exact(self) -> bool:  # type: ignore[override]
+    def is_exact(self) -> bool:
         return self._exact is not None
 
     def put(self, key: bytes, offset: int) -> None:
@@ -241,7 +244,7 @@ class PythonOffsetMap(OffsetMap):
     def last_offsets(self, keys: Sequence[bytes]) -> list[int]:
         if self._exact is not None:
             return list(map(self._exact.get, keys, repeat(NO_OFFSET)))
-        return list(map(self.get, keys))
+        return super().last_offsets(keys)
 
     def marks(self, start: int, max_bytes: int) -> bytearray | None:
         size = self.latest_offset + 1 - start
