@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .broker import Broker
     from .certificates import Certificate
-    from .client import Group, Helpers, KafkaError, Record, Topic
+    from .client.connections import KafkaError
+    from .client.groups import Group
+    from .client.records import Record
     from .clock import Clock
     from .cluster import Cluster
     from .exchange import Exchange
     from .faults import DiskFault, Fault, UnusedFault
+    from .helpers import Helpers, Topic
     from .process import ProcessBroker
     from .recorder import Recorder
     from .remote import RemoteCluster
@@ -58,15 +61,15 @@ _MODULES = {
     "DiskFault": "faults",
     "Exchange": "exchange",
     "Fault": "faults",
-    "Group": "client",
-    "Helpers": "client",
-    "KafkaError": "client",
+    "Group": "client.groups",
+    "Helpers": "helpers",
+    "KafkaError": "client.connections",
     "ProcessBroker": "process",
-    "Record": "client",
+    "Record": "client.records",
     "Recorder": "recorder",
     "RemoteCluster": "remote",
     "SecureBroker": "secure",
-    "Topic": "client",
+    "Topic": "helpers",
     "UnusedFault": "faults",
 }
 

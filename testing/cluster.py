@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from kwire.server.client.requests import GROUP, TRANSACTION
+
 from . import folders
+from .client import groups, topics
 from .clock import Clock
 from .in_process import InProcess
 
@@ -156,10 +159,10 @@ class Cluster(InProcess):
                 f"broker {target} cannot lead {topic}-{partition}; in sync are {known}"
             )
         replicas = [target, *(each for each in row.replica_nodes if each != target)]
-        self.client.prefer(topic, partition, replicas)
+        topics.prefer(self.client, topic, partition, replicas)
 
         def led() -> bool:
-            self.client.elect_preferred(topic, partition)
+            topics.elect_preferred(self.client, topic, partition)
             return bool(self._partition(topic, partition).leader_id == target)
 
         self.wait_for(led, message=f"broker {target} does not lead {topic}-{partition}")
@@ -193,8 +196,10 @@ class Cluster(InProcess):
         if group is None:
             key, topic = transactional_id, "__transaction_state"
         assert key is not None
-        self.client.coordinator(key, 0 if group is not None else 1)  # makes the topic
-        return topic, partition_for(key, len(self.client.partitions(topic)))
+        groups.coordinator(
+            self.client, key, GROUP if group is not None else TRANSACTION
+        )  # makes the topic
+        return topic, partition_for(key, len(topics.partitions(self.client, topic)))
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Wait until a running broker leads a partition, and return its id."""
@@ -216,7 +221,7 @@ class Cluster(InProcess):
         )
 
     def _partition(self, topic: str, partition: int) -> Any:
-        for row in self.client.partitions(topic):
+        for row in topics.partitions(self.client, topic):
             if row.partition_index == partition:
                 return row
         raise ValueError(f"topic {topic!r} has no partition {partition}")

@@ -28,7 +28,8 @@ from kwire.server.integers import parse_integer
 from kwire.server.json_text import parse_json
 
 from . import words
-from .client import KafkaError
+from .client import topics
+from .client.connections import KafkaError
 from .faults import DiskFault, Fault, Rule, UnusedFault
 from .nearest import nearest
 from .words import BadRequest, Refused, Word, checked, from_query
@@ -189,7 +190,7 @@ class Control:
     # -- topics
 
     def topics(self, _: Asked) -> Any:
-        return {"topics": self.broker.client.topics()}
+        return {"topics": topics.names(self.broker.client)}
 
     def create_topic(self, asked: Asked) -> Any:
         given = dict(asked.body)
@@ -201,26 +202,26 @@ class Control:
 
     def delete_topic(self, asked: Asked) -> Any:
         name = self._known_topic(asked)
-        self.broker.client.delete([name])
-        return {"topics": self.broker.client.topics()}
+        topics.delete(self.broker.client, [name])
+        return {"topics": topics.names(self.broker.client)}
 
     def _known_topic(self, asked: Asked) -> str:
-        name, known = asked.named["topic"], self.broker.client.topics()
+        name, known = asked.named["topic"], topics.names(self.broker.client)
         if name not in known:
             raise NotFound(f"there is no topic {name!r}{nearest(name, known)}")
         return name
 
     def _topic(self, name: str) -> Any:
-        from .client import EARLIEST, LATEST
+        from .client.records import EARLIEST, LATEST, offset_at
 
         client = self.broker.client
         rows = [
             {
                 "partition": number,
-                "start_offset": client.offset(name, number, EARLIEST),
-                "end_offset": client.offset(name, number, LATEST),
+                "start_offset": offset_at(client, name, number, EARLIEST),
+                "end_offset": offset_at(client, name, number, LATEST),
             }
-            for number in sorted(client.leaders(name))
+            for number in sorted(topics.leaders(client, name))
         ]
         return {"name": str(name), "partitions": rows}
 

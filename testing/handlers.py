@@ -23,10 +23,9 @@ from kwire.server.net import platform
 from kwire.server.net.dispatcher import Later
 
 from . import rows
+from .client.connections import HELPERS
 from .faults import Fault, Request
 
-#: The client id of the test's own helpers. Rules do not see their requests, nor are they shown.
-HELPERS = "kwire-testing"
 #: The client ids of brokers, as Apache Kafka has them too.
 OF_BROKER = re.compile(r"broker-\d+-[a-z0-9-]+")
 #: The number of requests that are kept for the report of a failed test.

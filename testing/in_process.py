@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from . import folders
-from .client import LOOK_AGAIN_S, Helpers
+from .client.connections import LOOK_AGAIN_S
 from .faults import DiskFault, Fault, Rule
+from .helpers import Helpers
 from .patched import refuse_sockets, refuse_threads
 from .settings import refuse_unknown
 from .thread import LoopThread
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .client.connections import Client
     from .clock import Clock
     from .node import Node
     from .recorder import Recorder

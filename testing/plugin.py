@@ -17,8 +17,8 @@ import pytest
 
 if TYPE_CHECKING:
     from .broker import Broker
-    from .client import Helpers
     from .cluster import Cluster
+    from .helpers import Helpers
     from .process import ProcessBroker
     from .remote import RemoteCluster
     from .secure import SecureBroker

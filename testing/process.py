@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from . import folders
-from .client import Helpers
+from .helpers import Helpers
 from .patched import refuse_files
 from .settings import refuse_unknown
 from .thread import LOG_LINES

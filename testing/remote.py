@@ -6,7 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
-from .client import Helpers, Topic
+from .client import topics
+from .helpers import Helpers, Topic
 
 
 class RemoteCluster(Helpers):
@@ -49,7 +50,7 @@ class RemoteCluster(Helpers):
         """Delete the topics that were made."""
         try:
             if self._made:
-                self.client.delete(self._made)
+                topics.delete(self.client, self._made)
         finally:
             self._close_client()
 

@@ -24,7 +24,9 @@ from kwire.server.client.answers import versions_in
 from kwire.server.client.wire import ConnectionEnded, Wire, open_socket
 
 from . import rows
-from .client import Client, address_of
+from .client import topics
+from .client.connections import Client, address_of
+from .client.records import LATEST, offset_at
 from .exchange import Exchange
 from .real_time import time
 from .recording import Recording
@@ -228,14 +230,14 @@ class Player:
         try:
             served = versions_in(client.ask(ApiVersionsRequest(), 0))
             self._served = {key: range(low, high + 1) for key, (low, high) in served.items()}
-            there = set(client.topics())
+            there = set(topics.names(client))
             for topic in self._recording.topics:
                 if topic.name.startswith("__"):
                     continue  # the brokers make those themselves
                 if topic.name not in there:
-                    client.create(topic.name, topic.partitions, -1, topic.configs)
+                    topics.create(client, topic.name, topic.partitions, -1, topic.configs)
                 for partition in range(topic.partitions):
-                    end = client.offset(topic.name, partition, -1)
+                    end = offset_at(client, topic.name, partition, LATEST)
                     self._chosen.shifts[topic.name, partition] = end
         finally:
             client.close()

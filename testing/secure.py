@@ -33,7 +33,7 @@ from kwire.server.security.sasl.scram_numbers import MIN_ITERATIONS
 from . import certificates, folders
 from .broker import Broker
 from .certificates import Certificate
-from .client import Client, KafkaError
+from .client.connections import Client, KafkaError
 from .durations import Duration, to_timedelta
 from .nearest import nearest
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kwire.server.metadata.endpoint import WILDCARDS
 
 from .broker import Broker, any_ports
-from .client import Client
+from .client.connections import Client
 from .words import Refused
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .client.connections import HELPERS
 from .exchange import Exchange
-from .handlers import HELPERS, WatchedHandlers, is_of_broker
+from .handlers import WatchedHandlers, is_of_broker
 
 if TYPE_CHECKING:
     from .loop import LoopClock

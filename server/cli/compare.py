@@ -33,14 +33,14 @@ def run(options: Namespace) -> int:
     recording: Any = import_module("kwire.testing.recording")
     replay: Any = import_module("kwire.testing.replay")
     compare: Any = import_module("kwire.testing.compare")
-    client: Any = import_module("kwire.testing.client")
+    connections: Any = import_module("kwire.testing.client.connections")
     try:
         loaded = recording.load(options.file)
         played = [
             compare.recorded(loaded.exchanges) if each == "-" else replay.play(loaded, each)
             for each in (options.one, options.other)
         ]
-    except (OSError, ValueError, client.KafkaError) as error:
+    except (OSError, ValueError, connections.KafkaError) as error:
         print(f"kwire: {failure(error)}", file=sys.stderr)
         return 2
     differences = compare.compare(*played)

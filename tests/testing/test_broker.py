@@ -17,7 +17,8 @@ from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode
 from kwire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kwire.testing import Broker, Cluster, KafkaError, ProcessBroker, SecureBroker
-from kwire.testing.client import Client
+from kwire.testing.client.connections import Client
+from kwire.testing.client.topics import leaders
 from tests.support.cpu_time import cpu_time
 
 from .clients import consumer, producer, read, send, set_quota
@@ -288,7 +289,7 @@ def test_data_in_a_directory_of_its_own_stay(tmp_path: Path) -> None:
 def test_settings_are_kafkas_and_bad_ones_are_named() -> None:
     with Broker({"num.partitions": 4, "auto.create.topics.enable": True}) as broker:
         send(producer(broker.bootstrap_servers), "made")
-        assert len(broker.client.leaders("made")) == 4
+        assert len(leaders(broker.client, "made")) == 4
     with pytest.raises(ValueError, match=r"the broker cannot start: .*num\.partitions"):
         Broker({"num.partitions": "many"}).start()
 

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from kwire.testing import Broker
+from kwire.testing.client.topics import delete, leaders, names
 
 from .clients import consumer, dotted, polling, producer, send
 
@@ -118,8 +119,8 @@ def test_error_of_an_api_reaches_the_admin_client(
             found = refused.args[0]
     assert rule.hits >= 1
     assert found is not None and found.name() in (error, "TOPIC_EXCEPTION"), found
-    assert sorted(broker.client.topics()) == ["orders"]
-    assert len(broker.client.leaders("orders")) == 2
+    assert sorted(names(broker.client)) == ["orders"]
+    assert len(leaders(broker.client, "orders")) == 2
 
 
 def test_error_of_one_topics_metadata_leaves_the_others(broker: Broker, admin: AdminClient) -> None:
@@ -131,7 +132,7 @@ def test_error_of_one_topics_metadata_leaves_the_others(broker: Broker, admin: A
                 admin.list_topics("orders", timeout=WAIT_S)
         assert topics[other].error is None
     finally:
-        broker.client.delete([other])
+        delete(broker.client, [other])
 
 
 def test_consumer_is_told_that_its_offset_was_not_committed(broker: Broker) -> None:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from kwire.testing import Broker, SecureBroker
-from kwire.testing.client import LATEST
+from kwire.testing.client.records import LATEST, offset_at
 from tests.golden.logdir import unpack_log_directory
 from tests.golden.recorded import DATA, read_json
 
@@ -59,7 +59,7 @@ def test_what_happens_after_a_fork_happens_on_one_side() -> None:
             each.topic(f"only{number}")
         for number, each in enumerate((broker, one, other)):
             assert values(each, "orders") == [b"1", b"%d" % number]
-            assert each.client.offset(f"only{number}", 0, LATEST) == 0
+            assert offset_at(each.client, f"only{number}", 0, LATEST) == 0
         assert not log_of(one, "only2-0").exists()
         third = one.fork()
         assert values(third, "orders") == [b"1", b"1"]
@@ -211,7 +211,7 @@ def test_snapshot_with_a_plain_name_is_in_the_working_directory(
             broker.snapshot(tmp_path / "mine")
     with Broker() as broker:
         broker.restore("shop")
-        assert [broker.client.offset(each, 0, LATEST) for each in ("t0", "t1")] == [0, 0]
+        assert [offset_at(broker.client, each, 0, LATEST) for each in ("t0", "t1")] == [0, 0]
 
 
 def test_broker_goes_on_after_a_restore_that_cannot_be(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_directory_of_apache_kafka_is_served_from_a_copy(tmp_path: Path, clean: 
                 assert [record.offset for record in found] == [
                     each[0] for each in row["read_uncommitted"]
                 ], topic
-                assert broker.client.offset(topic, int(number), LATEST) == row["endOffset"]
+                assert offset_at(broker.client, topic, int(number), LATEST) == row["endOffset"]
         for group, offsets in expected["groupOffsets"].items():
             for partition, row in offsets.items():
                 topic, _, number = partition.rpartition("-")

@@ -17,7 +17,7 @@ import pytest
 from kwire.connection import ClientConnection
 from kwire.messages.api_versions import ApiVersionsRequest
 from kwire.testing import Broker, Cluster, ProcessBroker, SecureBroker
-from kwire.testing.client import Connection
+from kwire.testing.client.connections import Connection
 
 PATIENCE_S = 10.0
 

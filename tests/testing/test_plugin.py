@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from kwire.testing import Broker
+from kwire.testing.client.topics import names
 from kwire.testing.plugin import properties_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
@@ -43,9 +44,11 @@ def test_examples_of_the_page_pass_in_parallel_and_print_nothing(tmp_path: Path)
             """
             import os
 
+            from kwire.testing.client.topics import leaders
+
             def test_settings_of_the_ini_file_and_the_environment(kafka):
                 assert os.environ["KAFKA_BOOTSTRAP_SERVERS"] == kafka.bootstrap_servers
-                assert len(kafka.client.leaders(kafka.topic(partitions=-1))) == 2
+                assert len(leaders(kafka.client, kafka.topic(partitions=-1))) == 2
             """
         )
     )
@@ -119,7 +122,7 @@ def test_other_cluster_is_used_and_what_needs_kwire_is_skipped(tmp_path: Path) -
     )
     with Broker() as elsewhere:
         said = run(tmp_path, "--kafka-bootstrap", elsewhere.bootstrap_servers).stdout
-        left = elsewhere.client.topics()
+        left = names(elsewhere.client)
     assert "1 passed, 2 skipped" in said, said
     assert left == []
 

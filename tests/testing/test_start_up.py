@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kwire.server.client.wire import Wire, open_socket
 from kwire.testing import Broker
-from kwire.testing.client import address_of
+from kwire.testing.client.connections import address_of
 
 ROOT = Path(__file__).parents[2]
 
