@@ -1,9 +1,8 @@
-"""Drives a GroupShard step by step, with a log of bytes, a clock, and the answers by token."""
+"""Drives a GroupShard: requests of classic groups and for offsets, and shortcuts to states."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest
@@ -25,13 +24,13 @@ from kwire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from server.coordinator.common.result import Result, Timer
+from server.coordinator.common.result import Result
 from server.coordinator.group.classic import Joining
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.state import Group, GroupState
 from server.coordinator.group.stored import decode_record, encode_record
-from tests.support.clock import ManualClock
+from tests.support.driven_shard import DrivenShard, Stored
 
 GROUP = "group"
 SESSION_MS = 10_000
@@ -41,113 +40,39 @@ RANGE = ("range", b"range-metadata")
 PROTOCOLS = (RANGE,)
 
 
-class Batch:
+class Batch(NamedTuple):
     """One batch of the log: encoded records, or a marker."""
 
-    def __init__(self, records: list[Any], producer_id: int = -1) -> None:
-        self.stored = [encode_record(record) for record in records]
-        self.producer_id = producer_id
-        self.marker: bool | None = None
+    stored: list[Stored]
+    producer_id: int = -1
+    marker: bool | None = None
 
 
-class Machine:
-    """A shard, and a replacement for the runtime.
-
-    Writes are committed immediately, unless `hold` is set: then `commit()` or `fail(error)` ends them one after
-    another.
-    """
+class GroupMachine(DrivenShard):
+    """A shard of the group coordinator."""
 
     def __init__(self, **config: Any) -> None:
-        settings = {"initial_rebalance_delay_ms": DELAY_MS, **config}
-        self.config = GroupConfig(**settings)
-        self.clock = ManualClock()
-        self.shard = self.new_shard()
-        self.log: list[Batch] = []
-        self.in_flight: list[tuple[Batch, Any]] = []
-        self.hold = False
-        #: The client that sends the requests.
-        self.account: Hashable = "127.0.0.1"
-        self.last_token = 0
+        self.config = GroupConfig(**{"initial_rebalance_delay_ms": DELAY_MS, **config})
         self.last_id = 0
-        self.answers: dict[int, Any] = {}
-        self.timers: dict[tuple[str, tuple[str, ...]], Timer] = {}
-        self.apply(self.shard.loaded(self.now))
+        super().__init__()
 
     def new_shard(self) -> GroupShard:
         return GroupShard(0, self.config)
 
-    @property
-    def now(self) -> int:
-        return self.clock.now_ms()
+    def encode(self, record: Any) -> Stored:
+        return encode_record(record)
 
-    # The runtime's part
+    def entries(self, stored: list[Stored], result: Result) -> list[Batch]:
+        return [Batch(stored, -1 if result.producer is None else result.producer[0])]
 
-    def apply(self, result: Result) -> None:
-        for token, value in result.replies:
-            assert token not in self.answers, f"token {token} answered twice"
-            self.answers[token] = value
-        for name in result.cancelled:
-            self.timers.pop(name, None)
-        for timer in result.timers:
-            self.timers[timer.op_name, timer.key] = timer
-        if result.ticket is not None:
-            producer_id = -1 if result.producer is None else result.producer[0]
-            batch = Batch(result.records, producer_id)
-            if result.on_appended is not None:
-                result.on_appended(sum(len(key) + len(value or b"") for key, value in batch.stored))
-            self.in_flight.append((batch, result.ticket))
-            if not self.hold:
-                self.commit()
-
-    def commit(self) -> None:
-        """Commit the first pending write: replay what was stored, and continue."""
-        batch, ticket = self.in_flight.pop(0)
-        self.log.append(batch)
-        for key, value in batch.stored:
-            self.shard.replay(decode_record(key, value), len(self.log), batch.producer_id)
-        self.apply(self.shard.completed(ticket, ErrorCode.NONE, self.now))
-
-    def fail(self, error: ErrorCode) -> None:
-        """Let the first pending write fail."""
-        _, ticket = self.in_flight.pop(0)
-        self.apply(self.shard.completed(ticket, error, self.now))
+    def replay(self, shard: GroupShard, entry: Batch, position: int) -> None:
+        if entry.marker is not None:
+            list(shard.replay_marker(entry.producer_id, entry.marker))
+        for key, value in entry.stored:
+            shard.replay(decode_record(key, value), position, entry.producer_id)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        batch = Batch([], producer_id)
-        batch.marker = committed
-        self.log.append(batch)
-        list(self.shard.replay_marker(producer_id, committed))
-
-    def advance(self, ms: int) -> None:
-        """Advance time, firing due timers in order."""
-        end = self.now + ms
-        while True:
-            due = min((t for t in self.timers.values()), key=lambda t: t.at_ms, default=None)
-            if due is None or due.at_ms > end:
-                break
-            del self.timers[due.op_name, due.key]
-            if due.at_ms > self.now:
-                self.clock.advance(due.at_ms - self.now)
-            self.apply(self.shard.fire(due, self.now))
-        self.clock.advance(end - self.now)
-
-    def reload(self) -> GroupShard:
-        """Return the state of a new coordinator that loaded the committed log."""
-        shard = self.new_shard()
-        replay_log(shard, self.log)
-        self.reloaded = shard.loaded(self.now)
-        return shard
-
-    def restart(self) -> None:
-        """Continue as a coordinator that has just loaded the log; waiting requests are lost."""
-        self.timers.clear()
-        self.in_flight.clear()
-        self.shard = self.reload()
-        self.apply(self.reloaded)
-
-    def token(self) -> int:
-        self.last_token += 1
-        return self.last_token
+        self.store([Batch([], producer_id, committed)])
 
     # Requests: each returns its token
 
@@ -400,15 +325,6 @@ class Machine:
             self.sync(member, generation, assignments, instance=instance)
         assert self.state is GroupState.STABLE
         return members
-
-
-def replay_log(shard: GroupShard, batches: list[Batch]) -> None:
-    """Replay a log as loading does."""
-    for position, batch in enumerate(batches, 1):
-        if batch.marker is not None:
-            list(shard.replay_marker(batch.producer_id, batch.marker))
-        for key, value in batch.stored:
-            shard.replay(decode_record(key, value), position, batch.producer_id)
 
 
 def hard_state(shard: GroupShard) -> dict[str, Any]:

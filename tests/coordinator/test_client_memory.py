@@ -10,7 +10,7 @@ from kwire.errors import ErrorCode
 from server.coordinator.group.modern.draft import AssignTarget
 from server.coordinator.group.state import Group
 from tests.coordinator.consumer_group.group_machine import ConsumerMachine, topic
-from tests.coordinator.machine import Machine
+from tests.coordinator.machine import GroupMachine
 from tests.coordinator.share_group.group_machine import ShareMachine
 from tests.coordinator.share_group.test_states import alter
 
@@ -160,7 +160,7 @@ def test_groups_that_are_made_by_altered_offsets_are_bounded() -> None:
 
 
 def test_offsets_of_one_client_leave_room_for_others() -> None:
-    machine = Machine(offsets_max_bytes=MIB)
+    machine = GroupMachine(offsets_max_bytes=MIB)
 
     def commits(groups: int) -> set[int]:
         tokens = [
@@ -177,7 +177,7 @@ def test_offsets_of_one_client_leave_room_for_others() -> None:
 
 
 def test_a_group_belongs_to_the_client_that_uses_it_first_after_it_was_loaded_or_empty() -> None:
-    machine = Machine()
+    machine = GroupMachine()
     machine.account = GREEDY
     machine.commit_offsets({("t", 0): 1})
     assert machine.shard.groups["group"].client == GREEDY

@@ -14,21 +14,21 @@ from server.coordinator.group.records import GroupRecord
 from server.coordinator.group.state import GroupState, read_subscription
 from server.coordinator.group.stored import decode_record, encode_record
 from server.metadata.topic_partition import TopicPartition
-from tests.coordinator.machine import GROUP, SESSION_MS, Machine
+from tests.coordinator.machine import GROUP, SESSION_MS, GroupMachine
 from tests.coordinator.test_offsets import subscription
 
 TOPIC = ("topic", 0)
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def machine() -> GroupMachine:
+    return GroupMachine()
 
 
 # Describe and list
 
 
-def test_stable_group_is_described_with_metadata_and_assignment(machine: Machine) -> None:
+def test_stable_group_is_described_with_metadata_and_assignment(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDescribeGroupStable."""
     (member,) = machine.stable()
     described = describe_group(GROUP, machine.group(), 5)
@@ -47,7 +47,7 @@ def test_stable_group_is_described_with_metadata_and_assignment(machine: Machine
     )
 
 
-def test_rebalancing_group_is_described_without_metadata(machine: Machine) -> None:
+def test_rebalancing_group_is_described_without_metadata(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDescribeGroupRebalancing."""
     machine.form()
     described = describe_group(GROUP, machine.group(), 5)
@@ -57,7 +57,7 @@ def test_rebalancing_group_is_described_without_metadata(machine: Machine) -> No
 
 @pytest.mark.parametrize(("last", "shown"), [(False, b""), (True, b"0")], ids=["3.9", "4.3"])
 def test_last_assignments_are_shown_while_a_group_rebalances_by_4(
-    machine: Machine, last: bool, shown: bytes
+    machine: GroupMachine, last: bool, shown: bytes
 ) -> None:
     """GroupMetadataManager.describeGroups, ClassicGroupMember.describeNoMetadata."""
     machine.stable()
@@ -77,7 +77,7 @@ def test_unknown_group_is_dead(version: int, error: ErrorCode) -> None:
     assert ("Dead", error) == (described.group_state, described.error_code)
 
 
-def test_group_is_listed_with_state_and_type(machine: Machine) -> None:
+def test_group_is_listed_with_state_and_type(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testListGroupsIncludesStableGroups."""
     machine.stable()
     row = list_group(machine.group())
@@ -92,18 +92,18 @@ def test_group_is_listed_with_state_and_type(machine: Machine) -> None:
 # Delete
 
 
-def test_unknown_group_cannot_be_deleted(machine: Machine) -> None:
+def test_unknown_group_cannot_be_deleted(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDeleteGroupWithUnknownGroup."""
     assert machine.answers[machine.delete_group()] == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_group_with_members_cannot_be_deleted(machine: Machine) -> None:
+def test_group_with_members_cannot_be_deleted(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDeleteNonEmptyGroup."""
     machine.stable()
     assert machine.answers[machine.delete_group()] == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_empty_group_is_deleted_with_its_offsets(machine: Machine) -> None:
+def test_empty_group_is_deleted_with_its_offsets(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDeleteEmptyGroup, testDeleteEmptyGroupWithStoredOffsets."""
     (member,) = machine.stable()
     machine.commit_offsets({TOPIC: 1}, member, 1)
@@ -113,13 +113,15 @@ def test_empty_group_is_deleted_with_its_offsets(machine: Machine) -> None:
     assert machine.reload().groups == {}
 
 
-def gone(machine: Machine, *tps: tuple[str, int]) -> None:
+def gone(machine: GroupMachine, *tps: tuple[str, int]) -> None:
     """Inform the coordinator of deleted partitions."""
     deleted = [TopicPartition(*tp) for tp in tps]
     machine.apply(machine.shard.remove_partitions(GROUP, deleted, machine.now))
 
 
-def test_any_deleted_topic_takes_a_group_without_members_or_offsets_along(machine: Machine) -> None:
+def test_any_deleted_topic_takes_a_group_without_members_or_offsets_along(
+    machine: GroupMachine,
+) -> None:
     """GroupMetadataManager.cleanupGroupMetadata checks every group."""
     (member_id,) = machine.stable()
     gone(machine, ("other", 0))
@@ -130,14 +132,14 @@ def test_any_deleted_topic_takes_a_group_without_members_or_offsets_along(machin
     assert machine.reload().groups == {}
 
 
-def test_deleted_topic_leaves_an_empty_group_with_other_offsets(machine: Machine) -> None:
+def test_deleted_topic_leaves_an_empty_group_with_other_offsets(machine: GroupMachine) -> None:
     machine.commit_offsets({("topic", 0): 1})
     gone(machine, ("other", 0))
     assert machine.state is GroupState.EMPTY
 
 
 def test_deleted_topic_takes_a_group_that_was_only_asked_for_a_member_id_along(
-    machine: Machine,
+    machine: GroupMachine,
 ) -> None:
     token = machine.join(require_member_id=True)
     member_id = machine.answers[token].member_id
@@ -146,7 +148,9 @@ def test_deleted_topic_takes_a_group_that_was_only_asked_for_a_member_id_along(
     assert machine.error(machine.join(member_id)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offset_delete_that_can_delete_nothing_leaves_an_unused_group(machine: Machine) -> None:
+def test_offset_delete_that_can_delete_nothing_leaves_an_unused_group(
+    machine: GroupMachine,
+) -> None:
     machine.join(require_member_id=True)
     assert machine.error(machine.delete_offsets()) == ErrorCode.NONE
     assert machine.state is GroupState.EMPTY
@@ -157,7 +161,7 @@ def test_offset_delete_that_can_delete_nothing_leaves_an_unused_group(machine: M
 @pytest.mark.parametrize("generation", [-1, 1], ids=["simple", "of members"])
 def test_group_without_its_last_offset_stays_until_the_next_check_as_by_4(generation: int) -> None:
     """OffsetMetadataManager.deleteOffsets, GroupCoordinatorShard.cleanupGroupMetadata."""
-    machine = Machine(keeps_unused=True)
+    machine = GroupMachine(keeps_unused=True)
     if generation > 0:
         (member,) = machine.stable()
         machine.commit_offsets({TOPIC: 1}, member, generation)
@@ -175,7 +179,7 @@ def test_group_without_its_last_offset_stays_until_the_next_check_as_by_4(genera
 
 def test_group_of_a_deleted_topic_stays_until_the_next_check_as_by_4() -> None:
     """OffsetMetadataManager.onPartitionsDeleted."""
-    machine = Machine(keeps_unused=True)
+    machine = GroupMachine(keeps_unused=True)
     machine.commit_offsets({TOPIC: 1})
     gone(machine, ("topic", 0))
     assert machine.fetch("topic", 0).offset == -1
@@ -184,7 +188,7 @@ def test_group_of_a_deleted_topic_stays_until_the_next_check_as_by_4() -> None:
     assert machine.shard.groups == {}
 
 
-def test_deleted_group_is_answered_when_the_tombstones_are_committed(machine: Machine) -> None:
+def test_deleted_group_is_answered_when_the_tombstones_are_committed(machine: GroupMachine) -> None:
     machine.commit_offsets({TOPIC: 1})
     machine.hold = True
     token = machine.delete_group()
@@ -195,7 +199,7 @@ def test_deleted_group_is_answered_when_the_tombstones_are_committed(machine: Ma
     assert machine.answers[token] == ErrorCode.NONE
 
 
-def test_group_whose_tombstones_fail_comes_back(machine: Machine) -> None:
+def test_group_whose_tombstones_fail_comes_back(machine: GroupMachine) -> None:
     (member,) = machine.stable()
     machine.commit_offsets({TOPIC: 1}, member, 1)
     machine.leave(member)
@@ -207,7 +211,7 @@ def test_group_whose_tombstones_fail_comes_back(machine: Machine) -> None:
     assert machine.fetch("topic", 0).offset == 1
 
 
-def test_commit_on_its_way_is_deleted_with_the_group(machine: Machine) -> None:
+def test_commit_on_its_way_is_deleted_with_the_group(machine: GroupMachine) -> None:
     machine.hold = True
     machine.commit_offsets({TOPIC: 1})
     machine.delete_group()
@@ -218,7 +222,7 @@ def test_commit_on_its_way_is_deleted_with_the_group(machine: Machine) -> None:
 
 
 def test_deleted_group_with_an_open_transaction_keeps_its_offsets_for_it(
-    machine: Machine,
+    machine: GroupMachine,
 ) -> None:
     machine.commit_offsets({TOPIC: 1})
     machine.commit_in_transaction(9, {TOPIC: 2})
@@ -231,7 +235,7 @@ def test_deleted_group_with_an_open_transaction_keeps_its_offsets_for_it(
     )
 
 
-def test_group_that_was_never_stored_is_deleted_at_once(machine: Machine) -> None:
+def test_group_that_was_never_stored_is_deleted_at_once(machine: GroupMachine) -> None:
     machine.join(require_member_id=True)
     machine.hold = True
     assert machine.answers[machine.delete_group()] == ErrorCode.NONE
@@ -241,7 +245,7 @@ def test_group_that_was_never_stored_is_deleted_at_once(machine: Machine) -> Non
 # Loading
 
 
-def test_stable_group_goes_on_after_a_restart(machine: Machine) -> None:
+def test_stable_group_goes_on_after_a_restart(machine: GroupMachine) -> None:
     """GroupMetadataManagerTest.testLoadOffsetsWithGroup."""
     leader, follower = machine.stable(2)
     machine.commit_offsets({TOPIC: 5}, follower, 1)
@@ -253,7 +257,7 @@ def test_stable_group_goes_on_after_a_restart(machine: Machine) -> None:
     assert leader == machine.group().leader_id
 
 
-def test_members_of_a_loaded_group_have_a_session_from_then_on(machine: Machine) -> None:
+def test_members_of_a_loaded_group_have_a_session_from_then_on(machine: GroupMachine) -> None:
     (member,) = machine.stable()
     machine.restart()
     machine.advance(SESSION_MS - 1)
@@ -262,14 +266,14 @@ def test_members_of_a_loaded_group_have_a_session_from_then_on(machine: Machine)
     assert GroupState.EMPTY is machine.state
 
 
-def test_static_members_are_known_after_a_restart(machine: Machine) -> None:
+def test_static_members_are_known_after_a_restart(machine: GroupMachine) -> None:
     machine.stable_static("a", "b")
     machine.restart()
     answer = machine.answers[machine.join(instance="b")]
     assert (answer.error_code, answer.generation_id) == (0, 1)
 
 
-def test_generation_goes_on_where_it_was(machine: Machine) -> None:
+def test_generation_goes_on_where_it_was(machine: GroupMachine) -> None:
     (member,) = machine.stable()
     machine.leave(member)
     machine.restart()
@@ -278,14 +282,14 @@ def test_generation_goes_on_where_it_was(machine: Machine) -> None:
     assert machine.group().generation_id == 3
 
 
-def test_subscribed_topics_are_known_after_a_restart(machine: Machine) -> None:
+def test_subscribed_topics_are_known_after_a_restart(machine: GroupMachine) -> None:
     (member,) = machine.stable(protocols=[("range", subscription("read"))])
     machine.commit_offsets({("read", 0): 1}, member, 1)
     machine.restart()
     assert frozenset({"read"}) == machine.group().subscribed_topics
 
 
-def test_unload_refuses_whoever_waits(machine: Machine) -> None:
+def test_unload_refuses_whoever_waits(machine: GroupMachine) -> None:
     """GroupCoordinatorTest / onGroupUnloaded."""
     first, second = machine.stable(2)
     join = machine.join(first)
@@ -298,7 +302,7 @@ def test_unload_refuses_whoever_waits(machine: Machine) -> None:
     assert machine.heartbeat(second) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_unload_refuses_waiting_syncs(machine: Machine) -> None:
+def test_unload_refuses_waiting_syncs(machine: GroupMachine) -> None:
     _, follower = machine.form(2)
     token = machine.sync(follower)
     for result in machine.shard.unload(machine.now):
@@ -306,7 +310,7 @@ def test_unload_refuses_waiting_syncs(machine: Machine) -> None:
     assert machine.error(token) == ErrorCode.NOT_COORDINATOR
 
 
-def test_clock_that_is_set_moves_all_deadlines(machine: Machine) -> None:
+def test_clock_that_is_set_moves_all_deadlines(machine: GroupMachine) -> None:
     (member,) = machine.stable()
     machine.clock.advance(3_600_000)
     machine.shard.shift_time(3_600_000)
@@ -320,7 +324,7 @@ def test_clock_that_is_set_moves_all_deadlines(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_group_value_of_every_version_is_read(machine: Machine, version: int) -> None:
+def test_group_value_of_every_version_is_read(machine: GroupMachine, version: int) -> None:
     """GroupMetadataManagerTest.testReadFromOldGroupMetadata."""
     from kwire.codec import encode
 
@@ -355,7 +359,7 @@ def test_group_value_of_every_version_is_read(machine: Machine, version: int) ->
     assert (60_000 if version >= 1 else 10_000) == member.rebalance_timeout_ms
 
 
-def test_group_key_and_value_are_those_of_apache_kafka(machine: Machine) -> None:
+def test_group_key_and_value_are_those_of_apache_kafka(machine: GroupMachine) -> None:
     """Key version 2 and value version 3, byte by byte."""
     (member,) = machine.stable()
     key, value = encode_record(GroupRecord(GROUP, machine.group().persisted))

@@ -8,18 +8,18 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.coordinator.group.memory import GROUP_PARTS
-from tests.coordinator.machine import SESSION_MS, Machine
+from tests.coordinator.machine import SESSION_MS, GroupMachine
 
 MIB = 1024 * 1024
 LIMIT = 32 * MIB
 LARGE = (("range", bytes(MIB)),)
 
 
-def machine(**config: int) -> Machine:
-    return Machine(members_max_bytes=LIMIT, **config)
+def machine(**config: int) -> GroupMachine:
+    return GroupMachine(members_max_bytes=LIMIT, **config)
 
 
-def error(made: Machine, token: int) -> ErrorCode | None:
+def error(made: GroupMachine, token: int) -> ErrorCode | None:
     """The error of a JoinGroup; None while it waits."""
     answer = made.answers.get(token)
     return None if answer is None else ErrorCode(answer.error_code)
@@ -144,7 +144,7 @@ def test_offsets_are_bounded_and_what_is_there_can_be_committed_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    made = Machine(offsets_max_bytes=MIB)
+    made = GroupMachine(offsets_max_bytes=MIB)
     tokens = [
         made.commit_offsets({("t", n): 1 for n in range(100)}, group=f"g{g}", metadata="m" * 1000)
         for g in range(100)
@@ -164,7 +164,7 @@ def test_offsets_are_bounded_and_what_is_there_can_be_committed_again(
 
 
 def test_offsets_in_the_log_are_loaded_whatever_they_need() -> None:
-    made = Machine(offsets_max_bytes=MIB)
+    made = GroupMachine(offsets_max_bytes=MIB)
     for n in range(900):
         made.commit_offsets({("t", n): 1}, metadata="m" * 500)
     count = len(made.shard.groups["group"].offsets.committed)

@@ -12,26 +12,26 @@ from tests.coordinator.machine import (
     GROUP,
     REBALANCE_MS,
     SESSION_MS,
-    Machine,
+    GroupMachine,
 )
 
 FIVE_MINUTES_MS = 5 * 60_000
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def machine() -> GroupMachine:
+    return GroupMachine()
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
-def test_session_timeout_out_of_bounds_is_refused(machine: Machine, session_ms: int) -> None:
+def test_session_timeout_out_of_bounds_is_refused(machine: GroupMachine, session_ms: int) -> None:
     """GroupCoordinatorTest.testJoinGroupSessionTimeoutTooSmall, TooLarge."""
     token = machine.join(session_ms=session_ms)
     assert machine.error(token) == ErrorCode.INVALID_SESSION_TIMEOUT
     assert machine.shard.groups == {}
 
 
-def test_unknown_member_of_unknown_group_is_refused(machine: Machine) -> None:
+def test_unknown_member_of_unknown_group_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupUnknownConsumerNewGroup."""
     token = machine.join("somebody")
     assert machine.error(token) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -39,13 +39,13 @@ def test_unknown_member_of_unknown_group_is_refused(machine: Machine) -> None:
     assert machine.shard.groups == {}
 
 
-def test_unknown_member_of_known_group_is_refused(machine: Machine) -> None:
+def test_unknown_member_of_known_group_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupUnknownConsumerExistingGroup."""
     machine.stable()
     assert machine.error(machine.join("somebody")) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_first_member_leads_generation_one_after_initial_delay(machine: Machine) -> None:
+def test_first_member_leads_generation_one_after_initial_delay(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testValidJoinGroup."""
     token = machine.join()
     machine.advance(DELAY_MS - 1)
@@ -63,13 +63,13 @@ def test_first_member_leads_generation_one_after_initial_delay(machine: Machine)
 
 
 def test_initial_delay_of_zero_completes_in_the_next_turn() -> None:
-    machine = Machine(initial_rebalance_delay_ms=0)
+    machine = GroupMachine(initial_rebalance_delay_ms=0)
     token = machine.join()
     machine.advance(0)
     assert machine.answers[token].generation_id == 1
 
 
-def test_only_the_leader_is_told_of_the_members(machine: Machine) -> None:
+def test_only_the_leader_is_told_of_the_members(machine: GroupMachine) -> None:
     leader, follower = machine.form(2)
     answers = {a.member_id: a for a in machine.answers.values()}
     assert [leader, follower] == [m.member_id for m in answers[leader].members]
@@ -83,7 +83,7 @@ def test_only_the_leader_is_told_of_the_members(machine: Machine) -> None:
     ids=["no type", "no protocols"],
 )
 def test_first_member_without_type_or_protocols_is_refused(
-    machine: Machine, protocol_type: str, protocols: list[tuple[str, bytes]]
+    machine: GroupMachine, protocol_type: str, protocols: list[tuple[str, bytes]]
 ) -> None:
     """GroupCoordinatorTest.testJoinGroupWithEmptyProtocolType, testJoinGroupWithEmptyGroupProtocol."""
     token = machine.join(protocol_type=protocol_type, protocols=protocols)
@@ -96,7 +96,7 @@ def test_first_member_without_type_or_protocols_is_refused(
     ids=["other type", "no common protocol"],
 )
 def test_member_with_nothing_in_common_is_refused(
-    machine: Machine, protocol_type: str, protocol: str
+    machine: GroupMachine, protocol_type: str, protocol: str
 ) -> None:
     """GroupCoordinatorTest.testJoinGroupInconsistentProtocolType, InconsistentGroupProtocol."""
     machine.join()
@@ -104,7 +104,7 @@ def test_member_with_nothing_in_common_is_refused(
     assert machine.error(token) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_protocol_with_most_first_votes_is_chosen(machine: Machine) -> None:
+def test_protocol_with_most_first_votes_is_chosen(machine: GroupMachine) -> None:
     """GroupMetadataTest.testSelectProtocolChoosesCompatibleProtocol and similar tests."""
     both = [("range", b"r"), ("sticky", b"s")]
     tokens = [
@@ -118,7 +118,7 @@ def test_protocol_with_most_first_votes_is_chosen(machine: Machine) -> None:
     assert {b"s"} == {m.metadata for m in leader.members}
 
 
-def test_protocol_that_one_member_lacks_is_not_chosen(machine: Machine) -> None:
+def test_protocol_that_one_member_lacks_is_not_chosen(machine: GroupMachine) -> None:
     tokens = [
         machine.join(protocols=[("new", b""), ("old", b"")]),
         machine.join(protocols=[("new", b""), ("old", b"")]),
@@ -131,7 +131,7 @@ def test_protocol_that_one_member_lacks_is_not_chosen(machine: Machine) -> None:
 # The first delay (KIP-134)
 
 
-def test_member_that_comes_during_the_delay_prolongs_it(machine: Machine) -> None:
+def test_member_that_comes_during_the_delay_prolongs_it(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.shouldDelayInitialRebalanceByGroupInitialRebalanceDelayOnEmptyGroup,
     shouldResetRebalanceDelayWhenNewMemberJoinsGroupInInitialRebalance."""
     first = machine.join()
@@ -144,7 +144,7 @@ def test_member_that_comes_during_the_delay_prolongs_it(machine: Machine) -> Non
 
 
 def test_delay_ends_at_the_rebalance_timeout_although_members_keep_coming(
-    machine: Machine,
+    machine: GroupMachine,
 ) -> None:
     """GroupCoordinatorTest.shouldDelayRebalanceUptoRebalanceTimeout."""
     first = machine.join(rebalance_ms=2 * DELAY_MS)
@@ -159,7 +159,7 @@ def test_delay_ends_at_the_rebalance_timeout_although_members_keep_coming(
     assert len(machine.answers[first].members) == 3
 
 
-def test_group_that_was_left_by_all_has_the_delay_again(machine: Machine) -> None:
+def test_group_that_was_left_by_all_has_the_delay_again(machine: GroupMachine) -> None:
     (member,) = machine.stable()
     machine.leave(member)
     assert GroupState.EMPTY is machine.state
@@ -172,7 +172,7 @@ def test_group_that_was_left_by_all_has_the_delay_again(machine: Machine) -> Non
 # Member id required (KIP-394)
 
 
-def test_dynamic_member_is_given_an_id_to_come_back_with(machine: Machine) -> None:
+def test_dynamic_member_is_given_an_id_to_come_back_with(machine: GroupMachine) -> None:
     """The start of GroupCoordinatorTest.testNewMemberFailureAfterJoinGroupCompletion; KIP-394."""
     token = machine.join(require_member_id=True)
     answer = machine.answers[token]
@@ -185,13 +185,13 @@ def test_dynamic_member_is_given_an_id_to_come_back_with(machine: Machine) -> No
     assert machine.answers[token].error_code == 0
 
 
-def test_static_member_needs_no_second_join(machine: Machine) -> None:
+def test_static_member_needs_no_second_join(machine: GroupMachine) -> None:
     token = machine.join(instance="a", require_member_id=True)
     machine.advance(DELAY_MS)
     assert machine.answers[token].error_code == 0
 
 
-def test_pending_member_is_waited_for(machine: Machine) -> None:
+def test_pending_member_is_waited_for(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberJoins."""
     (leader,) = machine.stable()
     pending = machine.answers[machine.join(require_member_id=True)].member_id
@@ -202,7 +202,7 @@ def test_pending_member_is_waited_for(machine: Machine) -> None:
     assert [leader, pending] == [m.member_id for m in machine.answers[token].members]
 
 
-def test_pending_member_that_does_not_come_is_given_up(machine: Machine) -> None:
+def test_pending_member_that_does_not_come_is_given_up(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupCompletionWhenPendingMemberTimesOut."""
     (leader,) = machine.stable()
     machine.join(require_member_id=True)
@@ -213,7 +213,7 @@ def test_pending_member_that_does_not_come_is_given_up(machine: Machine) -> None
     assert machine.answers[token].generation_id == 2
 
 
-def test_pending_member_that_leaves_is_not_waited_for(machine: Machine) -> None:
+def test_pending_member_that_leaves_is_not_waited_for(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testPendingMembersLeavesGroup."""
     (leader,) = machine.stable()
     pending = machine.answers[machine.join(require_member_id=True)].member_id
@@ -222,7 +222,7 @@ def test_pending_member_that_leaves_is_not_waited_for(machine: Machine) -> None:
     assert machine.answers[token].generation_id == 2
 
 
-def test_expired_member_id_is_unknown(machine: Machine) -> None:
+def test_expired_member_id_is_unknown(machine: GroupMachine) -> None:
     pending = machine.answers[machine.join(require_member_id=True)].member_id
     machine.advance(SESSION_MS)
     assert machine.error(machine.join(pending)) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -231,7 +231,7 @@ def test_expired_member_id_is_unknown(machine: Machine) -> None:
 # Joining again
 
 
-def test_new_member_makes_a_stable_group_rebalance(machine: Machine) -> None:
+def test_new_member_makes_a_stable_group_rebalance(machine: GroupMachine) -> None:
     (leader,) = machine.stable()
     token = machine.join()
     assert GroupState.PREPARING_REBALANCE is machine.state
@@ -240,7 +240,7 @@ def test_new_member_makes_a_stable_group_rebalance(machine: Machine) -> None:
     assert machine.answers[token].generation_id == 2
 
 
-def test_leader_that_joins_again_makes_a_stable_group_rebalance(machine: Machine) -> None:
+def test_leader_that_joins_again_makes_a_stable_group_rebalance(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testRejoiningLeaderTriggersRebalance."""
     leader, follower = machine.stable(2)
     token = machine.join(leader)
@@ -250,7 +250,7 @@ def test_leader_that_joins_again_makes_a_stable_group_rebalance(machine: Machine
     assert machine.answers[token].generation_id == 2
 
 
-def test_follower_that_joins_unchanged_is_told_of_the_generation(machine: Machine) -> None:
+def test_follower_that_joins_unchanged_is_told_of_the_generation(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupFromUnchangedFollowerDoesNotRebalance."""
     leader, follower = machine.stable(2)
     answer = machine.answers[machine.join(follower)]
@@ -258,7 +258,7 @@ def test_follower_that_joins_unchanged_is_told_of_the_generation(machine: Machin
     assert GroupState.STABLE is machine.state
 
 
-def test_follower_that_joins_changed_makes_the_group_rebalance(machine: Machine) -> None:
+def test_follower_that_joins_changed_makes_the_group_rebalance(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupFromChangedFollowerTriggersRebalance."""
     _, follower = machine.stable(2)
     token = machine.join(follower, protocols=[("range", b"more topics")])
@@ -266,7 +266,7 @@ def test_follower_that_joins_changed_makes_the_group_rebalance(machine: Machine)
     assert GroupState.PREPARING_REBALANCE is machine.state
 
 
-def test_member_that_missed_its_answer_is_told_again(machine: Machine) -> None:
+def test_member_that_missed_its_answer_is_told_again(machine: GroupMachine) -> None:
     leader, follower = machine.form(2)
     answer = machine.answers[machine.join(leader)]
     assert [leader, follower] == [m.member_id for m in answer.members]
@@ -274,7 +274,7 @@ def test_member_that_missed_its_answer_is_told_again(machine: Machine) -> None:
     assert GroupState.COMPLETING_REBALANCE is machine.state
 
 
-def test_change_while_the_assignment_is_made_begins_anew(machine: Machine) -> None:
+def test_change_while_the_assignment_is_made_begins_anew(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testRebalanceCompletesBeforeMemberJoins."""
     leader, follower = machine.form(2)
     sync = machine.sync(follower)
@@ -283,7 +283,9 @@ def test_change_while_the_assignment_is_made_begins_anew(machine: Machine) -> No
     assert GroupState.PREPARING_REBALANCE is machine.state
 
 
-def test_second_join_of_a_waiting_member_takes_the_place_of_the_first(machine: Machine) -> None:
+def test_second_join_of_a_waiting_member_takes_the_place_of_the_first(
+    machine: GroupMachine,
+) -> None:
     (leader, _) = machine.stable(2)
     first = machine.join(leader)
     second = machine.join(leader)
@@ -295,7 +297,7 @@ def test_second_join_of_a_waiting_member_takes_the_place_of_the_first(machine: M
 # Timeouts of a rebalance
 
 
-def test_members_that_do_not_join_in_time_are_removed(machine: Machine) -> None:
+def test_members_that_do_not_join_in_time_are_removed(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testRebalanceTimeoutExceeded / RejoinTimeout cases."""
     leader, follower = machine.stable(2, session_ms=3 * REBALANCE_MS)
     token = machine.join(leader)
@@ -307,7 +309,7 @@ def test_members_that_do_not_join_in_time_are_removed(machine: Machine) -> None:
     assert machine.heartbeat(follower, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_leader_that_does_not_join_is_replaced(machine: Machine) -> None:
+def test_leader_that_does_not_join_is_replaced(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupLeaderNotRejoining... (electedLeader)."""
     leader, follower = machine.stable(2, session_ms=3 * REBALANCE_MS)
     token = machine.join(follower, protocols=[("range", b"changed")])
@@ -319,7 +321,7 @@ def test_leader_that_does_not_join_is_replaced(machine: Machine) -> None:
 
 def test_new_member_whose_join_waits_too_long_is_told_to_come_again() -> None:
     """GroupCoordinatorTest.testNewMemberJoinExpiration."""
-    machine = Machine(max_session_timeout_ms=10 * FIVE_MINUTES_MS)
+    machine = GroupMachine(max_session_timeout_ms=10 * FIVE_MINUTES_MS)
     (leader,) = machine.stable(session_ms=3 * FIVE_MINUTES_MS, rebalance_ms=2 * FIVE_MINUTES_MS)
     token = machine.join(rebalance_ms=2 * FIVE_MINUTES_MS)
     machine.advance(FIVE_MINUTES_MS - 1)
@@ -330,7 +332,7 @@ def test_new_member_whose_join_waits_too_long_is_told_to_come_again() -> None:
     assert [leader] == list(machine.group().members)
 
 
-def test_new_member_has_a_normal_session_once_it_has_joined(machine: Machine) -> None:
+def test_new_member_has_a_normal_session_once_it_has_joined(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testNewMemberFailureAfterJoinGroupCompletion."""
     (member,) = machine.stable()
     machine.advance(SESSION_MS)
@@ -338,7 +340,7 @@ def test_new_member_has_a_normal_session_once_it_has_joined(machine: Machine) ->
     assert GroupState.EMPTY is machine.state
 
 
-def test_longest_rebalance_timeout_of_all_counts(machine: Machine) -> None:
+def test_longest_rebalance_timeout_of_all_counts(machine: GroupMachine) -> None:
     first = machine.join(rebalance_ms=10_000)
     machine.join(rebalance_ms=90_000)
     machine.advance(2 * DELAY_MS)
@@ -351,7 +353,7 @@ def test_longest_rebalance_timeout_of_all_counts(machine: Machine) -> None:
 
 def test_full_group_turns_new_members_away() -> None:
     """GroupCoordinatorTest.testDynamicMembersJoinGroupWithMaxSize..., testGroupMaxSize."""
-    machine = Machine(max_size=2)
+    machine = GroupMachine(max_size=2)
     machine.join()
     machine.join()
     token = machine.join()
@@ -360,7 +362,7 @@ def test_full_group_turns_new_members_away() -> None:
 
 
 def test_full_stable_group_lets_its_own_members_join_again() -> None:
-    machine = Machine(max_size=2)
+    machine = GroupMachine(max_size=2)
     leader, follower = machine.stable(2)
     assert machine.error(machine.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
     token = machine.join(leader)
@@ -370,7 +372,7 @@ def test_full_stable_group_lets_its_own_members_join_again() -> None:
 
 def test_last_to_rejoin_an_oversized_group_is_turned_away() -> None:
     """GroupCoordinatorTest.testGroupMaxSizeWithStaticMembers / loaded group over capacity."""
-    machine = Machine()
+    machine = GroupMachine()
     members = machine.stable(3)
     machine.config = machine.shard.config = type(machine.config)(
         max_size=2, initial_rebalance_delay_ms=DELAY_MS
@@ -386,7 +388,7 @@ def test_last_to_rejoin_an_oversized_group_is_turned_away() -> None:
 # Dead groups
 
 
-def test_group_being_removed_sends_members_to_find_it_anew(machine: Machine) -> None:
+def test_group_being_removed_sends_members_to_find_it_anew(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testJoinGroupDead... ."""
     machine.commit_offsets({("topic", 0): 1})
     machine.hold = True
@@ -397,7 +399,7 @@ def test_group_being_removed_sends_members_to_find_it_anew(machine: Machine) -> 
     assert GROUP not in machine.shard.groups
 
 
-def test_illegal_move_raises_and_changes_nothing(machine: Machine) -> None:
+def test_illegal_move_raises_and_changes_nothing(machine: GroupMachine) -> None:
     """GroupMetadataTest, the testXToYIllegalTransition cases."""
     machine.stable()
     group = machine.group()
@@ -411,7 +413,7 @@ def test_thousand_members_join_with_work_that_grows_linearly() -> None:
     import sys
 
     def calls_for(count: int) -> int:
-        machine = Machine()
+        machine = GroupMachine()
         calls = 0
 
         def profile(frame: object, event: str, argument: object) -> None:
@@ -433,7 +435,7 @@ def test_thousand_members_join_with_work_that_grows_linearly() -> None:
 
 
 def test_refused_join_makes_no_group() -> None:
-    machine = Machine()
+    machine = GroupMachine()
     token = machine.join(protocols=())
     assert machine.answers[token].error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert machine.shard.groups == {}

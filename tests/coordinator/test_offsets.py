@@ -9,7 +9,7 @@ from server.coordinator.group.records import OffsetRecord
 from server.coordinator.group.state import GroupState
 from server.coordinator.group.stored import decode_record, encode_record
 from server.metadata.topic_partition import TopicPartition
-from tests.coordinator.machine import GROUP, RANGE, Machine
+from tests.coordinator.machine import GROUP, RANGE, GroupMachine
 
 TOPIC = ("topic", 0)
 DAY_MS = 24 * 60 * 60_000
@@ -17,8 +17,8 @@ NONE = ErrorCode.NONE
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def machine() -> GroupMachine:
+    return GroupMachine()
 
 
 def subscription(*topics: str) -> bytes:
@@ -62,7 +62,7 @@ def test_records_of_apache_kafka_4_are_read_and_written(
 # Permission to commit
 
 
-def test_simple_consumer_commits_without_joining(machine: Machine) -> None:
+def test_simple_consumer_commits_without_joining(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration."""
     token = machine.commit_offsets({TOPIC: 42}, metadata="note")
     assert machine.row_errors(token) == [NONE]
@@ -71,7 +71,7 @@ def test_simple_consumer_commits_without_joining(machine: Machine) -> None:
     assert machine.group().protocol_type is None
 
 
-def test_commit_of_a_generation_in_an_unknown_group_is_refused(machine: Machine) -> None:
+def test_commit_of_a_generation_in_an_unknown_group_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testCommitOffsetFromUnknownGroup."""
     token = machine.commit_offsets({TOPIC: 1}, "somebody", 1)
     assert machine.row_errors(token) == [ErrorCode.ILLEGAL_GENERATION]
@@ -87,13 +87,13 @@ def test_transactional_commit_of_a_generation_in_an_unknown_group_is_refused(
     verifies_first: bool, error: ErrorCode, groups: list[str]
 ) -> None:
     """The answers of Apache Kafka 3.9.2 and 4.3.0."""
-    machine = Machine(verifies_first=verifies_first)
+    machine = GroupMachine(verifies_first=verifies_first)
     token = machine.commit_in_transaction(7, {TOPIC: 1}, member_id="somebody", generation_id=1)
     assert machine.row_errors(token) == [error]
     assert list(machine.shard.groups) == groups
 
 
-def test_member_commits_in_its_generation(machine: Machine) -> None:
+def test_member_commits_in_its_generation(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testCommitAndFetchOffsets... ."""
     (member,) = machine.stable()
     assert machine.row_errors(machine.commit_offsets({TOPIC: 7}, member, 1)) == [NONE]
@@ -111,7 +111,11 @@ def test_member_commits_in_its_generation(machine: Machine) -> None:
     ids=["unknown member", "simple consumer", "old generation", "unknown instance"],
 )
 def test_others_cannot_commit_in_a_group_with_members(
-    machine: Machine, member: str | None, generation: int, instance: str | None, error: ErrorCode
+    machine: GroupMachine,
+    member: str | None,
+    generation: int,
+    instance: str | None,
+    error: ErrorCode,
 ) -> None:
     """GroupCoordinatorTest.testCommitOffsetWithUnknownMember..., WithIllegalGeneration."""
     (known,) = machine.stable()
@@ -120,21 +124,21 @@ def test_others_cannot_commit_in_a_group_with_members(
     assert [error] == machine.row_errors(token)
 
 
-def test_commit_before_the_assignment_is_there_is_refused(machine: Machine) -> None:
+def test_commit_before_the_assignment_is_there_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testCommitOffsetInCompletingRebalance."""
     (member,) = machine.form()
     token = machine.commit_offsets({TOPIC: 1}, member, 1)
     assert machine.row_errors(token) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
-def test_member_commits_while_others_join(machine: Machine) -> None:
+def test_member_commits_while_others_join(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testCommitOffsetInPreparingRebalance ("rely on heartbeat")."""
     (member,) = machine.stable()
     machine.join()
     assert machine.row_errors(machine.commit_offsets({TOPIC: 1}, member, 1)) == [NONE]
 
 
-def test_simple_consumer_commits_after_all_members_left(machine: Machine) -> None:
+def test_simple_consumer_commits_after_all_members_left(machine: GroupMachine) -> None:
     (member,) = machine.stable()
     machine.leave(member)
     assert machine.row_errors(machine.commit_offsets({TOPIC: 1})) == [NONE]
@@ -145,7 +149,7 @@ def test_simple_consumer_commits_after_all_members_left(machine: Machine) -> Non
 # Stored offsets
 
 
-def test_metadata_that_is_too_long_is_refused_by_row(machine: Machine) -> None:
+def test_metadata_that_is_too_long_is_refused_by_row(machine: GroupMachine) -> None:
     """GroupMetadataManagerTest.testOffsetMetadataTooLarge."""
     short, long = "x" * 4_096, "x" * 4_097
     assert machine.row_errors(machine.commit_offsets({TOPIC: 1}, metadata=short)) == [NONE]
@@ -154,14 +158,14 @@ def test_metadata_that_is_too_long_is_refused_by_row(machine: Machine) -> None:
     assert machine.fetch("topic", 0).offset == 1
 
 
-def test_metadata_is_measured_as_java_does(machine: Machine) -> None:
+def test_metadata_is_measured_as_java_does(machine: GroupMachine) -> None:
     """A character outside the basic multilingual plane has length 2 in Java."""
     assert machine.row_errors(machine.commit_offsets({TOPIC: 1}, metadata="🎈" * 2_048)) == [NONE]
     token = machine.commit_offsets({TOPIC: 1}, metadata="🎈" * 2_049)
     assert machine.row_errors(token) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
 
 
-def test_offset_is_visible_once_it_is_committed(machine: Machine) -> None:
+def test_offset_is_visible_once_it_is_committed(machine: GroupMachine) -> None:
     """GroupMetadataManagerTest.testCommitOffset."""
     machine.commit_offsets({TOPIC: 1})
     machine.hold = True
@@ -190,7 +194,7 @@ def test_offset_is_visible_once_it_is_committed(machine: Machine) -> None:
     ],
 )
 def test_commit_that_fails_leaves_what_was_there(
-    machine: Machine, error: ErrorCode, answered: ErrorCode
+    machine: GroupMachine, error: ErrorCode, answered: ErrorCode
 ) -> None:
     """GroupMetadataManagerTest.testCommitOffsetFailure."""
     machine.commit_offsets({TOPIC: 1})
@@ -201,7 +205,7 @@ def test_commit_that_fails_leaves_what_was_there(
     assert machine.fetch("topic", 0, stable=True)[1::3] == (1, NONE)
 
 
-def test_commit_that_times_out_stays_unstable_until_it_is_known(machine: Machine) -> None:
+def test_commit_that_times_out_stays_unstable_until_it_is_known(machine: GroupMachine) -> None:
     machine.hold = True
     token = machine.commit_offsets({TOPIC: 2})
     _, ticket = machine.in_flight[0]
@@ -213,7 +217,7 @@ def test_commit_that_times_out_stays_unstable_until_it_is_known(machine: Machine
     assert machine.fetch("topic", 0, stable=True)[1::3] == (2, NONE)
 
 
-def test_earlier_commit_that_ends_leaves_a_later_one_pending(machine: Machine) -> None:
+def test_earlier_commit_that_ends_leaves_a_later_one_pending(machine: GroupMachine) -> None:
     machine.hold = True
     machine.commit_offsets({TOPIC: 1})
     machine.commit_offsets({TOPIC: 2})
@@ -223,14 +227,14 @@ def test_earlier_commit_that_ends_leaves_a_later_one_pending(machine: Machine) -
     assert machine.fetch("topic", 0, stable=True).offset == 2
 
 
-def test_partitions_without_offset_and_unknown_groups_have_minus_one(machine: Machine) -> None:
+def test_partitions_without_offset_and_unknown_groups_have_minus_one(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testFetchOffsetForUnknownPartition, testFetchOffsets."""
     machine.commit_offsets({TOPIC: 1})
     assert machine.fetch("topic", 1)[1:5] == (-1, -1, "", NONE)
     assert machine.fetch("topic", 0, group="other")[1:5] == (-1, -1, "", NONE)
 
 
-def test_all_offsets_are_fetched_by_topic(machine: Machine) -> None:
+def test_all_offsets_are_fetched_by_topic(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testFetchAllOffsets."""
     machine.commit_offsets({("a", 0): 1, ("b", 0): 2, ("a", 1): 3})
     rows = machine.shard.fetch_offsets(GROUP, None, False)
@@ -242,7 +246,7 @@ def test_all_offsets_are_fetched_by_topic(machine: Machine) -> None:
 # Transactions
 
 
-def test_offsets_of_a_transaction_count_when_it_is_committed(machine: Machine) -> None:
+def test_offsets_of_a_transaction_count_when_it_is_committed(machine: GroupMachine) -> None:
     """GroupMetadataManagerTest.testTransactionalCommitOffsetCommitted."""
     machine.commit_offsets({TOPIC: 1})
     assert machine.row_errors(machine.commit_in_transaction(9, {TOPIC: 2})) == [NONE]
@@ -252,7 +256,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(machine: Machine) -
     assert machine.fetch("topic", 0, stable=True)[1::3] == (2, NONE)
 
 
-def test_offsets_of_an_aborted_transaction_do_not_count(machine: Machine) -> None:
+def test_offsets_of_an_aborted_transaction_do_not_count(machine: GroupMachine) -> None:
     """GroupMetadataManagerTest.testTransactionalCommitOffsetAborted."""
     machine.commit_offsets({TOPIC: 1})
     machine.commit_in_transaction(9, {TOPIC: 2})
@@ -260,7 +264,7 @@ def test_offsets_of_an_aborted_transaction_do_not_count(machine: Machine) -> Non
     assert machine.fetch("topic", 0, stable=True)[1::3] == (1, NONE)
 
 
-def test_plain_commit_after_the_transactions_record_wins(machine: Machine) -> None:
+def test_plain_commit_after_the_transactions_record_wins(machine: GroupMachine) -> None:
     """GroupMetadataTest.testConsumerBeatsTransactionalOffsetCommit."""
     machine.commit_in_transaction(9, {TOPIC: 2})
     machine.commit_offsets({TOPIC: 3})
@@ -268,13 +272,15 @@ def test_plain_commit_after_the_transactions_record_wins(machine: Machine) -> No
     assert machine.fetch("topic", 0).offset == 3
 
 
-def test_older_producers_commit_in_a_group_with_members(machine: Machine) -> None:
+def test_older_producers_commit_in_a_group_with_members(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testCommitTransactionalOffsets (no member id before KIP-447)."""
     machine.stable()
     assert machine.row_errors(machine.commit_in_transaction(9, {TOPIC: 2})) == [NONE]
 
 
-def test_members_that_lost_their_partitions_are_fenced_in_transactions(machine: Machine) -> None:
+def test_members_that_lost_their_partitions_are_fenced_in_transactions(
+    machine: GroupMachine,
+) -> None:
     """KIP-447: GroupCoordinatorTest.testFenceTxnOffsetCommit..."""
     static, other = machine.stable_static("one", "two")
     generation = machine.group().generation_id
@@ -295,7 +301,7 @@ def test_members_that_lost_their_partitions_are_fenced_in_transactions(machine: 
     assert machine.fetch("topic", 0, stable=True).error == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
-def test_transactional_commit_that_fails_is_not_pending(machine: Machine) -> None:
+def test_transactional_commit_that_fails_is_not_pending(machine: GroupMachine) -> None:
     """GroupMetadataManagerTest.testTransactionalCommitOffsetAppendFailure."""
     machine.hold = True
     token = machine.commit_in_transaction(9, {TOPIC: 2})
@@ -308,7 +314,7 @@ def test_transactional_commit_that_fails_is_not_pending(machine: Machine) -> Non
 # Delete
 
 
-def test_offsets_of_an_empty_group_are_deleted(machine: Machine) -> None:
+def test_offsets_of_an_empty_group_are_deleted(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfSimpleConsumerGroup."""
     machine.commit_offsets({TOPIC: 1, ("topic", 1): 2})
     assert machine.row_errors(machine.delete_offsets(TOPIC, ("other", 0))) == [NONE, NONE]
@@ -316,7 +322,7 @@ def test_offsets_of_an_empty_group_are_deleted(machine: Machine) -> None:
     assert machine.fetch("topic", 1).offset == 2
 
 
-def test_group_goes_with_its_last_offset(machine: Machine) -> None:
+def test_group_goes_with_its_last_offset(machine: GroupMachine) -> None:
     """The end of GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup: the group is dead."""
     machine.commit_offsets({TOPIC: 1})
     machine.delete_offsets(TOPIC)
@@ -324,12 +330,14 @@ def test_group_goes_with_its_last_offset(machine: Machine) -> None:
     assert machine.reload().groups == {}
 
 
-def test_deleting_offsets_of_an_unknown_group_is_refused(machine: Machine) -> None:
+def test_deleting_offsets_of_an_unknown_group_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDeleteOffsetWithUnknownGroup."""
     assert machine.error(machine.delete_offsets(TOPIC)) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_only_topics_without_a_reader_are_deleted_in_a_consumer_group(machine: Machine) -> None:
+def test_only_topics_without_a_reader_are_deleted_in_a_consumer_group(
+    machine: GroupMachine,
+) -> None:
     """GroupCoordinatorTest.testDeleteOffsetOfStableConsumerGroup."""
     (member,) = machine.stable(protocols=[("range", subscription("read"))])
     machine.commit_offsets({("read", 0): 1, ("left", 0): 2}, member, 1)
@@ -338,7 +346,7 @@ def test_only_topics_without_a_reader_are_deleted_in_a_consumer_group(machine: M
     assert (machine.fetch("read", 0).offset, machine.fetch("left", 0).offset) == (1, -1)
 
 
-def test_offsets_are_kept_where_the_subscription_cannot_be_read(machine: Machine) -> None:
+def test_offsets_are_kept_where_the_subscription_cannot_be_read(machine: GroupMachine) -> None:
     """GroupMetadataTest.testSubscribedTopics: when in doubt, all are."""
     (member,) = machine.stable(protocols=[("range", b"?")])
     machine.commit_offsets({TOPIC: 1}, member, 1)
@@ -346,13 +354,13 @@ def test_offsets_are_kept_where_the_subscription_cannot_be_read(machine: Machine
     assert machine.row_errors(token) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
-def test_offsets_of_other_groups_with_members_are_not_deleted(machine: Machine) -> None:
+def test_offsets_of_other_groups_with_members_are_not_deleted(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testDeleteOffsetWithNonEmptyGroup... ."""
     machine.stable(protocol_type="connect", protocols=[RANGE])
     assert machine.error(machine.delete_offsets(TOPIC)) == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_delete_that_fails_leaves_the_offsets_and_the_group(machine: Machine) -> None:
+def test_delete_that_fails_leaves_the_offsets_and_the_group(machine: GroupMachine) -> None:
     machine.commit_offsets({TOPIC: 1})
     machine.hold = True
     token = machine.delete_offsets(TOPIC)
@@ -362,7 +370,7 @@ def test_delete_that_fails_leaves_the_offsets_and_the_group(machine: Machine) ->
     assert GroupState.EMPTY is machine.state
 
 
-def test_offsets_of_deleted_partitions_go(machine: Machine) -> None:
+def test_offsets_of_deleted_partitions_go(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testHandleDeletedPartitions... ."""
     machine.commit_offsets({TOPIC: 1, ("kept", 0): 2})
     gone = [TopicPartition("topic", 0), TopicPartition("topic", 1)]
@@ -375,12 +383,14 @@ def test_offsets_of_deleted_partitions_go(machine: Machine) -> None:
 
 
 @pytest.fixture
-def quick() -> Machine:
+def quick() -> GroupMachine:
     """Offsets are kept for one day and checked every hour."""
-    return Machine(offsets_retention_ms=DAY_MS, offsets_retention_check_interval_ms=DAY_MS // 24)
+    return GroupMachine(
+        offsets_retention_ms=DAY_MS, offsets_retention_check_interval_ms=DAY_MS // 24
+    )
 
 
-def test_offsets_of_a_simple_consumer_expire_one_by_one(quick: Machine) -> None:
+def test_offsets_of_a_simple_consumer_expire_one_by_one(quick: GroupMachine) -> None:
     """GroupMetadataManagerTest.testOffsetExpirationOfSimpleConsumer."""
     quick.commit_offsets({TOPIC: 1})
     quick.advance(DAY_MS // 2)
@@ -393,7 +403,7 @@ def test_offsets_of_a_simple_consumer_expire_one_by_one(quick: Machine) -> None:
 
 
 def test_offsets_of_an_empty_group_expire_counted_from_when_it_became_empty(
-    quick: Machine,
+    quick: GroupMachine,
 ) -> None:
     """GroupMetadataManagerTest.testOffsetExpirationSemantics."""
     (member,) = quick.stable(session_ms=1_800_000)
@@ -409,7 +419,7 @@ def test_offsets_of_an_empty_group_expire_counted_from_when_it_became_empty(
     assert quick.reload().groups == {}
 
 
-def test_offsets_of_topics_that_are_read_do_not_expire(quick: Machine) -> None:
+def test_offsets_of_topics_that_are_read_do_not_expire(quick: GroupMachine) -> None:
     """GroupMetadataManagerTest.testOffsetExpirationOfActiveGroupSemantics."""
     (member,) = quick.stable(protocols=[("range", subscription("read"))], session_ms=1_800_000)
     quick.commit_offsets({("read", 0): 1, ("left", 0): 2}, member, 1)
@@ -419,7 +429,7 @@ def test_offsets_of_topics_that_are_read_do_not_expire(quick: Machine) -> None:
     assert (quick.fetch("read", 0).offset, quick.fetch("left", 0).offset) == (1, -1)
 
 
-def test_offset_with_a_retention_of_its_own_expires_by_it(quick: Machine) -> None:
+def test_offset_with_a_retention_of_its_own_expires_by_it(quick: GroupMachine) -> None:
     """GroupMetadataManagerTest.testExpireOffset (explicit retention, OffsetCommit 2 to 4)."""
     quick.commit_offsets({TOPIC: 1}, retention_ms=3 * DAY_MS)
     quick.commit_offsets({("topic", 1): 2}, retention_ms=DAY_MS // 12)
@@ -432,7 +442,7 @@ def test_offset_with_a_retention_of_its_own_expires_by_it(quick: Machine) -> Non
     assert quick.shard.groups == {}
 
 
-def test_offset_about_to_be_committed_anew_does_not_expire(quick: Machine) -> None:
+def test_offset_about_to_be_committed_anew_does_not_expire(quick: GroupMachine) -> None:
     """GroupMetadataManagerTest.testExpireOffset... (pending commit)."""
     quick.commit_offsets({TOPIC: 1})
     quick.hold = True
@@ -444,14 +454,14 @@ def test_offset_about_to_be_committed_anew_does_not_expire(quick: Machine) -> No
     assert quick.fetch("topic", 0).offset == 2
 
 
-def test_commit_timestamp_of_the_client_counts(quick: Machine) -> None:
+def test_commit_timestamp_of_the_client_counts(quick: GroupMachine) -> None:
     """OffsetCommit 1 has its own timestamp."""
     quick.commit_offsets({TOPIC: 1}, commit_timestamp=quick.now - 2 * DAY_MS)
     quick.advance(DAY_MS // 24)
     assert quick.shard.groups == {}
 
 
-def test_group_without_offsets_or_members_goes(quick: Machine) -> None:
+def test_group_without_offsets_or_members_goes(quick: GroupMachine) -> None:
     """GroupMetadataManagerTest.testGroupMetadataRemoval."""
     (member,) = quick.stable()
     quick.leave(member)
@@ -461,7 +471,7 @@ def test_group_without_offsets_or_members_goes(quick: Machine) -> None:
     assert quick.reload().groups == {}
 
 
-def test_many_expired_offsets_go_in_several_batches(quick: Machine) -> None:
+def test_many_expired_offsets_go_in_several_batches(quick: GroupMachine) -> None:
     for number in range(30):
         quick.commit_offsets({("topic", p): 1 for p in range(100)}, group=f"group-{number}")
     before = len(quick.log)
@@ -472,7 +482,7 @@ def test_many_expired_offsets_go_in_several_batches(quick: Machine) -> None:
 
 
 def test_refused_commit_makes_no_group() -> None:
-    machine = Machine(verifies_first=True, offset_metadata_max_bytes=3)
+    machine = GroupMachine(verifies_first=True, offset_metadata_max_bytes=3)
     too_large = machine.commit_offsets({TOPIC: 1}, metadata="long text")
     assert machine.row_errors(too_large) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert machine.shard.groups == {}

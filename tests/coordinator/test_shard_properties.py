@@ -13,7 +13,7 @@ from server.coordinator.group.memory import GROUP_BYTES, PENDING_BYTES
 from server.coordinator.group.offset_store import offset_bytes
 from server.coordinator.group.rebalance import MEMBER_DUE, PENDING_MEMBER_DUE
 from server.coordinator.group.state import GroupState, member_bytes
-from tests.coordinator.machine import Machine, hard_state
+from tests.coordinator.machine import GroupMachine, hard_state
 
 groups = st.sampled_from(["one", "two"])
 partitions = st.dictionaries(
@@ -43,7 +43,7 @@ class ShardAgainstItsLog(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.machine = Machine(max_size=4, offsets_retention_ms=3_600_000)
+        self.machine = GroupMachine(max_size=4, offsets_retention_ms=3_600_000)
         self.tokens: set[int] = set()
 
     def member(self, group_id: str, choice: int) -> tuple[str, str | None, int]:

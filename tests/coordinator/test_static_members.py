@@ -6,15 +6,15 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.coordinator.group.state import GroupState
-from tests.coordinator.machine import REBALANCE_MS, SESSION_MS, Machine
+from tests.coordinator.machine import REBALANCE_MS, SESSION_MS, GroupMachine
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def machine() -> GroupMachine:
+    return GroupMachine()
 
 
-def test_returning_follower_gets_a_new_id_without_a_rebalance(machine: Machine) -> None:
+def test_returning_follower_gets_a_new_id_without_a_rebalance(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithFollowerIdAndUnchangedProtocol... ."""
     leader, follower = machine.stable_static("a", "b")
     answer = machine.answers[machine.join(instance="b")]
@@ -25,7 +25,9 @@ def test_returning_follower_gets_a_new_id_without_a_rebalance(machine: Machine) 
     assert sync.assignment == b"b"
 
 
-def test_returning_leader_is_told_of_its_former_self_before_version_9(machine: Machine) -> None:
+def test_returning_leader_is_told_of_its_former_self_before_version_9(
+    machine: GroupMachine,
+) -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithLeaderIdAndUnknownMemberId... (v8)."""
     leader, _ = machine.stable_static("a", "b")
     answer = machine.answers[machine.join(instance="a")]
@@ -35,7 +37,9 @@ def test_returning_leader_is_told_of_its_former_self_before_version_9(machine: M
     assert answer.member_id == machine.group().leader_id
 
 
-def test_returning_leader_leads_and_skips_the_assignment_from_version_9(machine: Machine) -> None:
+def test_returning_leader_leads_and_skips_the_assignment_from_version_9(
+    machine: GroupMachine,
+) -> None:
     """GroupCoordinatorTest.testStaticMemberRejoinWithLeaderIdAndUnknownMemberId, KIP-814."""
     machine.stable_static("a", "b")
     answer = machine.answers[machine.join(instance="a", can_skip=True)]
@@ -44,14 +48,14 @@ def test_returning_leader_leads_and_skips_the_assignment_from_version_9(machine:
     assert {"a", "b"} == {m.group_instance_id for m in answer.members}
 
 
-def test_returning_follower_has_no_assignment_to_skip(machine: Machine) -> None:
+def test_returning_follower_has_no_assignment_to_skip(machine: GroupMachine) -> None:
     machine.stable_static("a", "b")
     answer = machine.answers[machine.join(instance="b", can_skip=True)]
     assert not answer.skip_assignment
     assert answer.members == []
 
 
-def test_returned_member_is_stored_before_it_is_answered(machine: Machine) -> None:
+def test_returned_member_is_stored_before_it_is_answered(machine: GroupMachine) -> None:
     machine.stable_static("a", "b")
     machine.hold = True
     token = machine.join(instance="b")
@@ -61,7 +65,7 @@ def test_returned_member_is_stored_before_it_is_answered(machine: Machine) -> No
     assert new_id in machine.reload().groups["group"].members
 
 
-def test_member_id_that_cannot_be_stored_is_taken_back(machine: Machine) -> None:
+def test_member_id_that_cannot_be_stored_is_taken_back(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsButCannotPersistChange."""
     _, old_id = machine.stable_static("a", "b")
     machine.hold = True
@@ -75,7 +79,7 @@ def test_member_id_that_cannot_be_stored_is_taken_back(machine: Machine) -> None
     assert machine.heartbeat(old_id, instance="b") == ErrorCode.NONE
 
 
-def test_returned_member_brings_its_new_timeouts(machine: Machine) -> None:
+def test_returned_member_brings_its_new_timeouts(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithUpdatedSessionAndRebalanceTimeoutsAndPersistChange."""
     machine.stable_static("a", "b")
     token = machine.join(instance="b", session_ms=2 * SESSION_MS, rebalance_ms=2 * REBALANCE_MS)
@@ -86,7 +90,7 @@ def test_returned_member_brings_its_new_timeouts(machine: Machine) -> None:
 
 
 def test_returning_member_that_changes_the_protocol_makes_the_group_rebalance(
-    machine: Machine,
+    machine: GroupMachine,
 ) -> None:
     """GroupCoordinatorTest.staticMemberRejoinWithKnownMemberIdAndProtocolChange."""
     both = [("range", b"r"), ("sticky", b"s")]
@@ -96,7 +100,9 @@ def test_returning_member_that_changes_the_protocol_makes_the_group_rebalance(
     assert (answer.generation_id, answer.protocol_name) == (2, "sticky")
 
 
-def test_member_that_returns_while_the_assignment_is_made_begins_anew(machine: Machine) -> None:
+def test_member_that_returns_while_the_assignment_is_made_begins_anew(
+    machine: GroupMachine,
+) -> None:
     """GroupCoordinatorTest.staticMemberRejoinAsFollowerWithUnknownMemberIdDuringCompletingRebalance."""
     tokens = [machine.join(instance=name) for name in "ab"]
     machine.advance(SESSION_MS)
@@ -108,7 +114,7 @@ def test_member_that_returns_while_the_assignment_is_made_begins_anew(machine: M
     assert machine.answers[token].generation_id == 2
 
 
-def test_older_process_with_the_same_instance_is_fenced(machine: Machine) -> None:
+def test_older_process_with_the_same_instance_is_fenced(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateRejoiningFollower,
     staticMemberFenceDuplicateSyncingFollowerAfterMemberIdChanged, and heartbeat, commit, leave."""
     _, old_id = machine.stable_static("a", "b")
@@ -122,7 +128,7 @@ def test_older_process_with_the_same_instance_is_fenced(machine: Machine) -> Non
     assert [fenced] == machine.row_errors(commit)
 
 
-def test_waiting_requests_of_the_older_process_are_fenced(machine: Machine) -> None:
+def test_waiting_requests_of_the_older_process_are_fenced(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.staticMemberFenceDuplicateRejoiningFollower."""
     _, follower = machine.stable_static("a", "b")
     waiting = machine.join(follower, instance="b", protocols=[("range", b"changed")])
@@ -131,7 +137,7 @@ def test_waiting_requests_of_the_older_process_are_fenced(machine: Machine) -> N
     assert machine.error(waiting) == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_waiting_sync_of_the_older_process_is_fenced(machine: Machine) -> None:
+def test_waiting_sync_of_the_older_process_is_fenced(machine: GroupMachine) -> None:
     tokens = [machine.join(instance=name) for name in "ab"]
     machine.advance(SESSION_MS)
     follower = machine.answers[tokens[1]].member_id
@@ -140,7 +146,7 @@ def test_waiting_sync_of_the_older_process_is_fenced(machine: Machine) -> None:
     assert machine.error(sync) == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_known_member_with_unknown_instance_is_refused(machine: Machine) -> None:
+def test_known_member_with_unknown_instance_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.staticMemberJoinWithUnknownInstanceIdAndKnownMemberId."""
     leader, _ = machine.stable_static("a", "b")
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -149,7 +155,7 @@ def test_known_member_with_unknown_instance_is_refused(machine: Machine) -> None
     assert unknown == machine.error(machine.sync(leader, instance="c"))
 
 
-def test_absent_static_member_keeps_its_place_until_its_session_ends(machine: Machine) -> None:
+def test_absent_static_member_keeps_its_place_until_its_session_ends(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testStaticMemberRemovedOnlyAfterSessionTimeout cases."""
     leader, follower = machine.stable_static("a", "b", session_ms=10 * REBALANCE_MS)
     token = machine.join(leader, instance="a")
@@ -158,7 +164,7 @@ def test_absent_static_member_keeps_its_place_until_its_session_ends(machine: Ma
     assert machine.answers[token].generation_id == 2
 
 
-def test_group_with_only_absent_static_members_waits_on(machine: Machine) -> None:
+def test_group_with_only_absent_static_members_waits_on(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testRebalanceDoesNotCompleteWithoutLeader... ."""
     machine.stable_static("a", "b", session_ms=10 * REBALANCE_MS)
     token = machine.join()
@@ -173,7 +179,7 @@ def test_group_with_only_absent_static_members_waits_on(machine: Machine) -> Non
     assert machine.answers[token].member_id == machine.answers[token].leader
 
 
-def test_administrator_removes_a_static_member_by_instance_alone(machine: Machine) -> None:
+def test_administrator_removes_a_static_member_by_instance_alone(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testBatchLeaveWithInstanceIdOnly... (validLeaveGroup)."""
     machine.stable_static("a", "b")
     assert machine.leave(("", "b"), ("", "c")) == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
@@ -181,7 +187,7 @@ def test_administrator_removes_a_static_member_by_instance_alone(machine: Machin
     assert GroupState.PREPARING_REBALANCE is machine.state
 
 
-def test_timer_of_the_old_id_does_not_remove_the_returned_member(machine: Machine) -> None:
+def test_timer_of_the_old_id_does_not_remove_the_returned_member(machine: GroupMachine) -> None:
     _, old_id = machine.stable_static("a", "b")
     machine.advance(SESSION_MS - 1)
     for name in "ab":
@@ -195,7 +201,7 @@ def test_timer_of_the_old_id_does_not_remove_the_returned_member(machine: Machin
 
 
 def test_rebalance_that_begins_before_the_new_id_is_stored_counts_the_member(
-    machine: Machine,
+    machine: GroupMachine,
 ) -> None:
     leader, _ = machine.stable_static("a", "b")
     machine.hold = True
@@ -207,7 +213,7 @@ def test_rebalance_that_begins_before_the_new_id_is_stored_counts_the_member(
 
 
 def test_member_that_returns_twice_before_the_id_is_stored_is_answered_once_each(
-    machine: Machine,
+    machine: GroupMachine,
 ) -> None:
     machine.stable_static("a", "b")
     machine.hold = True

@@ -6,41 +6,41 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.coordinator.group.state import GroupState
-from tests.coordinator.machine import REBALANCE_MS, SESSION_MS, Machine
+from tests.coordinator.machine import REBALANCE_MS, SESSION_MS, GroupMachine
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def machine() -> GroupMachine:
+    return GroupMachine()
 
 
 # SyncGroup
 
 
-def test_sync_of_unknown_group_or_member_is_refused(machine: Machine) -> None:
+def test_sync_of_unknown_group_or_member_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testSyncGroupFromUnknownGroup, FromUnknownMember."""
     assert machine.error(machine.sync("somebody", group="other")) == UNKNOWN
     machine.stable()
     assert machine.error(machine.sync("somebody")) == UNKNOWN
 
 
-def test_sync_of_another_generation_is_refused(machine: Machine) -> None:
+def test_sync_of_another_generation_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testSyncGroupFromIllegalGeneration."""
     (member,) = machine.form()
     assert machine.error(machine.sync(member, 2)) == ErrorCode.ILLEGAL_GENERATION
 
 
 @pytest.mark.parametrize(("kind", "name"), [("connect", "range"), ("consumer", "sticky")])
-def test_sync_with_another_protocol_is_refused(machine: Machine, kind: str, name: str) -> None:
+def test_sync_with_another_protocol_is_refused(machine: GroupMachine, kind: str, name: str) -> None:
     """GroupCoordinatorTest.testSyncGroupWithInconsistentProtocolType / Name (KIP-559)."""
     (member,) = machine.form()
     token = machine.sync(member, protocol_type=kind, protocol_name=name)
     assert machine.error(token) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_followers_wait_for_the_leaders_assignment(machine: Machine) -> None:
+def test_followers_wait_for_the_leaders_assignment(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testSyncGroupFollowerAfterLeader, LeaderAfterFollower."""
     leader, early, late = machine.form(3)
     waiting = machine.sync(early)
@@ -57,7 +57,7 @@ def test_followers_wait_for_the_leaders_assignment(machine: Machine) -> None:
     assert machine.answers[machine.sync(late)].assignment == b"2"
 
 
-def test_assignment_is_stored_before_anybody_has_it(machine: Machine) -> None:
+def test_assignment_is_stored_before_anybody_has_it(machine: GroupMachine) -> None:
     machine.hold = True
     (leader,) = machine.form()
     token = machine.sync(leader, assignments={leader: b"all"})
@@ -69,7 +69,7 @@ def test_assignment_is_stored_before_anybody_has_it(machine: Machine) -> None:
     assert machine.group().persisted is not None
 
 
-def test_member_without_an_assignment_gets_an_empty_one(machine: Machine) -> None:
+def test_member_without_an_assignment_gets_an_empty_one(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.shouldFillMissingAssignments... ."""
     leader, follower = machine.form(2)
     machine.sync(leader, assignments={leader: b"all", "stranger": b"x"})
@@ -91,7 +91,7 @@ def test_member_without_an_assignment_gets_an_empty_one(machine: Machine) -> Non
     ],
 )
 def test_assignment_that_cannot_be_stored_makes_all_join_again(
-    machine: Machine, error: ErrorCode, answered: ErrorCode
+    machine: GroupMachine, error: ErrorCode, answered: ErrorCode
 ) -> None:
     """GroupMetadataManagerTest.testStoreGroupErrorMapping."""
     machine.hold = True
@@ -103,7 +103,7 @@ def test_assignment_that_cannot_be_stored_makes_all_join_again(
     assert machine.group().persisted is None
 
 
-def test_assignment_stored_after_somebody_joined_is_not_handed_out(machine: Machine) -> None:
+def test_assignment_stored_after_somebody_joined_is_not_handed_out(machine: GroupMachine) -> None:
     machine.hold = True
     (leader,) = machine.form()
     token = machine.sync(leader, assignments={leader: b"all"})
@@ -113,7 +113,7 @@ def test_assignment_stored_after_somebody_joined_is_not_handed_out(machine: Mach
     assert GroupState.PREPARING_REBALANCE is machine.state
 
 
-def test_leader_that_syncs_twice_while_storing_is_answered_twice(machine: Machine) -> None:
+def test_leader_that_syncs_twice_while_storing_is_answered_twice(machine: GroupMachine) -> None:
     machine.hold = True
     (leader,) = machine.form()
     first = machine.sync(leader, assignments={leader: b"all"})
@@ -125,14 +125,14 @@ def test_leader_that_syncs_twice_while_storing_is_answered_twice(machine: Machin
     assert GroupState.STABLE is machine.state
 
 
-def test_sync_while_members_join_is_refused(machine: Machine) -> None:
+def test_sync_while_members_join_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testSyncGroupWhilePreparingRebalance ("joining")."""
     (leader,) = machine.stable()
     machine.join()
     assert machine.error(machine.sync(leader)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_leader_that_fails_before_its_sync_lets_followers_join_again(machine: Machine) -> None:
+def test_leader_that_fails_before_its_sync_lets_followers_join_again(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testLeaderFailureInSyncGroup."""
     leader, follower = machine.form(2)
     token = machine.sync(follower)
@@ -144,7 +144,7 @@ def test_leader_that_fails_before_its_sync_lets_followers_join_again(machine: Ma
     assert leader not in machine.group().members
 
 
-def test_members_that_never_sync_are_removed(machine: Machine) -> None:
+def test_members_that_never_sync_are_removed(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testPendingMembersAreRemovedOnSyncExpiration (KAFKA-12890)."""
     leader, follower = machine.form(2, session_ms=3 * REBALANCE_MS)
     machine.sync(leader, assignments={})
@@ -157,7 +157,7 @@ def test_members_that_never_sync_are_removed(machine: Machine) -> None:
     assert [leader] == list(machine.group().members)
 
 
-def test_leader_that_heartbeats_but_never_syncs_is_removed(machine: Machine) -> None:
+def test_leader_that_heartbeats_but_never_syncs_is_removed(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testPendingSyncMemberTimesOutWithHeartbeats... ."""
     _, follower = machine.form(2, session_ms=3 * REBALANCE_MS)
     token = machine.sync(follower)
@@ -170,20 +170,20 @@ def test_leader_that_heartbeats_but_never_syncs_is_removed(machine: Machine) -> 
 # Heartbeat and sessions
 
 
-def test_heartbeat_of_unknown_group_or_member_is_refused(machine: Machine) -> None:
+def test_heartbeat_of_unknown_group_or_member_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testHeartbeatUnknownGroup, UnknownConsumerExistingGroup."""
     assert machine.heartbeat("somebody", group="other") == UNKNOWN
     machine.stable()
     assert machine.heartbeat("somebody") == UNKNOWN
 
 
-def test_heartbeat_of_another_generation_is_refused(machine: Machine) -> None:
+def test_heartbeat_of_another_generation_is_refused(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testHeartbeatIllegalGeneration."""
     (member,) = machine.stable()
     assert machine.heartbeat(member, 2) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_heartbeat_while_the_assignment_is_made_counts(machine: Machine) -> None:
+def test_heartbeat_while_the_assignment_is_made_counts(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testHeartbeatDuringRebalance..., KAFKA-9752."""
     (member,) = machine.form()
     machine.advance(SESSION_MS - 1)
@@ -192,7 +192,7 @@ def test_heartbeat_while_the_assignment_is_made_counts(machine: Machine) -> None
     assert member in machine.group().members
 
 
-def test_heartbeats_keep_a_member_alive_with_one_timer(machine: Machine) -> None:
+def test_heartbeats_keep_a_member_alive_with_one_timer(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testHeartbeatMaintainsSession."""
     (member,) = machine.stable()
     for _ in range(10):
@@ -201,7 +201,7 @@ def test_heartbeats_keep_a_member_alive_with_one_timer(machine: Machine) -> None
     assert sum(key == ("group", member) for _, key in machine.timers) == 1
 
 
-def test_offset_commits_keep_a_member_alive(machine: Machine) -> None:
+def test_offset_commits_keep_a_member_alive(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testCommitMaintainsSession."""
     (member,) = machine.stable()
     machine.advance(SESSION_MS - 1)
@@ -210,7 +210,7 @@ def test_offset_commits_keep_a_member_alive(machine: Machine) -> None:
     assert machine.heartbeat(member) == ErrorCode.NONE
 
 
-def test_silent_member_is_removed_and_the_others_rebalance(machine: Machine) -> None:
+def test_silent_member_is_removed_and_the_others_rebalance(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testSessionTimeout."""
     leader, silent = machine.stable(2)
     machine.advance(SESSION_MS - 1)
@@ -220,7 +220,7 @@ def test_silent_member_is_removed_and_the_others_rebalance(machine: Machine) -> 
     assert machine.heartbeat(silent) == UNKNOWN
 
 
-def test_member_whose_join_waits_does_not_fail(machine: Machine) -> None:
+def test_member_whose_join_waits_does_not_fail(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testSessionTimeoutDuringRebalance."""
     leader, follower = machine.stable(2, rebalance_ms=5 * SESSION_MS)
     token = machine.join(leader)
@@ -232,7 +232,7 @@ def test_member_whose_join_waits_does_not_fail(machine: Machine) -> None:
     assert [leader] == [m.member_id for m in machine.answers[token].members]
 
 
-def test_member_whose_sync_waited_has_a_new_session(machine: Machine) -> None:
+def test_member_whose_sync_waited_has_a_new_session(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testSessionTimeout after a long assignment (propagateAssignment)."""
     leader, follower = machine.form(2)
     machine.sync(follower)
@@ -247,12 +247,12 @@ def test_member_whose_sync_waited_has_a_new_session(machine: Machine) -> None:
 # LeaveGroup
 
 
-def test_leaving_an_unknown_group_gives_each_member_its_error(machine: Machine) -> None:
+def test_leaving_an_unknown_group_gives_each_member_its_error(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testLeaveGroupWrongCoordinator / UnknownGroup."""
     assert machine.leave("a", "b", group="other") == [UNKNOWN, UNKNOWN]
 
 
-def test_members_leave_in_one_request_and_each_has_its_error(machine: Machine) -> None:
+def test_members_leave_in_one_request_and_each_has_its_error(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testBatchLeave... ."""
     leader, follower = machine.stable(2)
     assert machine.leave(follower, "stranger") == [ErrorCode.NONE, UNKNOWN]
@@ -263,7 +263,7 @@ def test_members_leave_in_one_request_and_each_has_its_error(machine: Machine) -
 def test_members_that_leave_together_are_removed_before_the_rebalance_ends_as_by_4() -> None:
     """GroupMetadataManager.classicGroupLeaveToClassicGroup; in 3.9, the waiting member has joined in between."""
     for together, error, generation in ((False, ErrorCode.NONE, 3), (True, UNKNOWN, 2)):
-        machine = Machine(leaves_together=together)
+        machine = GroupMachine(leaves_together=together)
         (leader,) = machine.stable()
         token = machine.join()
         newcomer = next(one for one in machine.group().members if one != leader)
@@ -279,7 +279,7 @@ def test_leave_of_one_that_only_has_an_id_begins_a_rebalance_as_by_4() -> None:
         (False, GroupState.STABLE),
         (True, GroupState.PREPARING_REBALANCE),
     ):
-        machine = Machine(leaves_together=together)
+        machine = GroupMachine(leaves_together=together)
         machine.stable()
         token = machine.join(require_member_id=True)
         member_id = machine.answers[token].member_id
@@ -288,7 +288,7 @@ def test_leave_of_one_that_only_has_an_id_begins_a_rebalance_as_by_4() -> None:
         assert not machine.group().pending_members
 
 
-def test_last_member_leaves_an_empty_generation_behind(machine: Machine) -> None:
+def test_last_member_leaves_an_empty_generation_behind(machine: GroupMachine) -> None:
     """GroupCoordinatorTest.testValidLeaveGroup, testCompleteLeaveGroup."""
     members = machine.stable(2)
     assert machine.leave(*members) == [ErrorCode.NONE, ErrorCode.NONE]
@@ -303,7 +303,7 @@ def test_last_member_leaves_an_empty_generation_behind(machine: Machine) -> None
     ) == (2, "consumer", GroupState.EMPTY)
 
 
-def test_leaving_does_not_wait_for_the_log(machine: Machine) -> None:
+def test_leaving_does_not_wait_for_the_log(machine: GroupMachine) -> None:
     (member,) = machine.stable()
     machine.hold = True
     assert machine.leave(member) == [ErrorCode.NONE]
@@ -311,21 +311,21 @@ def test_leaving_does_not_wait_for_the_log(machine: Machine) -> None:
     assert GroupState.EMPTY is machine.state
 
 
-def test_member_that_leaves_while_its_join_waits_is_told(machine: Machine) -> None:
+def test_member_that_leaves_while_its_join_waits_is_told(machine: GroupMachine) -> None:
     leader, _ = machine.stable(2)
     token = machine.join(leader)
     machine.leave(leader)
     assert machine.error(token) == UNKNOWN
 
 
-def test_member_that_leaves_while_its_sync_waits_is_told(machine: Machine) -> None:
+def test_member_that_leaves_while_its_sync_waits_is_told(machine: GroupMachine) -> None:
     _, follower = machine.form(2)
     token = machine.sync(follower)
     machine.leave(follower)
     assert machine.error(token) == UNKNOWN
 
 
-def test_rebalance_goes_on_when_the_last_one_missing_leaves(machine: Machine) -> None:
+def test_rebalance_goes_on_when_the_last_one_missing_leaves(machine: GroupMachine) -> None:
     leader, follower = machine.stable(2)
     token = machine.join(leader)
     machine.leave(follower)

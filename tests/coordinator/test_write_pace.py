@@ -25,10 +25,10 @@ from server.metadata.topic_partition import TopicPartition
 from server.net.connection_info import ConnectionInfo
 from server.turns import Turns
 from tests.coordinator.consumer_group.group_machine import ConsumerMachine, topic
-from tests.coordinator.machine import Machine
+from tests.coordinator.machine import GroupMachine
 from tests.coordinator.memory_log import MemoryLog
 from tests.coordinator.share_group.group_machine import ShareMachine
-from tests.coordinator.transaction.machine import Machine as TransactionMachine
+from tests.coordinator.transaction.machine import TxnMachine
 from tests.support.clock import ManualClock
 
 BUSY = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -229,7 +229,7 @@ def test_work_for_groups_whose_members_have_left_or_whose_client_wrote_much_is_n
 
 
 def test_a_returning_static_member_has_its_group_written_only_at_the_pace_of_its_client() -> None:
-    machine = Machine()
+    machine = GroupMachine()
     wide = [("range", b"m" * 50_000)]
     machine.stable_static("a", "b", protocols=wide)
     with caused_by(GREEDY):
@@ -247,7 +247,7 @@ def test_a_returning_static_member_has_its_group_written_only_at_the_pace_of_its
 
 
 def test_a_transaction_with_many_partitions_gets_more_at_the_pace_of_its_client() -> None:
-    machine = TransactionMachine()
+    machine = TxnMachine()
     machine.account = GREEDY.client_host
     large, small = machine.producer("large"), machine.producer("small")
     many = [TopicPartition("wide", number) for number in range(5_000)]

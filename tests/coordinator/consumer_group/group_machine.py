@@ -19,7 +19,7 @@ from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.topic_matches import TopicMatches
 from server.metadata.image import MetadataImage, PartitionImage, TopicImage
 from server.turns import exhaust
-from tests.coordinator.machine import GROUP, Machine
+from tests.coordinator.machine import GROUP, GroupMachine
 
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
@@ -37,7 +37,7 @@ def topic(name: str, partitions: int) -> TopicImage:
     )
 
 
-class ConsumerMachine(Machine):
+class ConsumerMachine(GroupMachine):
     """A shard that knows topics `foo` (6 partitions) and `bar` (3).
 
     Shape: without an interval between targets, unless the test sets one. The coordinator's work outside of the machine
@@ -47,7 +47,6 @@ class ConsumerMachine(Machine):
     def __init__(self, **config: Any) -> None:
         self.image = MetadataImage().with_topics([topic("foo", 6), topic("bar", 3)])
         self.matches = TopicMatches()
-        self.effects: list[AssignTarget | ResolveRegexes] = []
         self.hold_effects = False
         self.hashes = TopicHashes()
         super().__init__(**{"consumer_assignment_interval_ms": 0, **config})
@@ -65,7 +64,6 @@ class ConsumerMachine(Machine):
 
     def apply(self, result: Result[Any]) -> None:
         super().apply(result)
-        self.effects += result.effects
         while self.effects and not self.hold_effects:
             self.work(self.effects.pop(0))
 

@@ -24,7 +24,7 @@ from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.memory import GroupMemory
 from server.coordinator.group.modern.members import MemberState
 from server.coordinator.group.modern.surroundings import GroupSettings, Metadata
-from server.coordinator.group.stored import decode_record
+from server.coordinator.group.stored import decode_record, encode_record
 from server.metadata.image import BrokerRegistration
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (
@@ -58,8 +58,7 @@ def state_of(machine: ConsumerMachine, member: str) -> MemberState:
 
 def put(machine: ConsumerMachine, *records: Any) -> None:
     """Write records into the group's log, as another coordinator has before."""
-    batch = Batch(list(records))
-    machine.log.append(batch)
+    machine.log.append(Batch([encode_record(record) for record in records]))
     machine.restart()
 
 

@@ -1,11 +1,10 @@
-"""Drives a ShareShard step by step, with a log of bytes and a clock."""
+"""Drives a ShareShard: the operations of share coordinators."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kwire.errors import ErrorCode
-from server.coordinator.common.result import Result, Timer
 from server.coordinator.share_state.config import ShareCoordinatorConfig
 from server.coordinator.share_state.records import ShareKey, ShareRecord, decode_record
 from server.coordinator.share_state.rows import (
@@ -19,89 +18,43 @@ from server.coordinator.share_state.rows import (
     WriteState,
 )
 from server.coordinator.share_state.shard import ShareShard
-from tests.support.clock import ManualClock
+from tests.support.driven_shard import DrivenShard, Stored
 
 GROUP, TOPIC = "g", bytes(15) + b"\x01"
 KEY = ShareKey(GROUP, TOPIC, 0)
 
 
-class Machine:
-    """A shard, and a replacement for the runtime: writes are committed immediately unless `hold` is set."""
+class ShareStateMachine(DrivenShard):
+    """A shard of the share coordinator."""
 
     def __init__(self, **config: Any) -> None:
         self.config = ShareCoordinatorConfig(**config)
-        self.clock = ManualClock()
         self.partitions = {TOPIC: 2}
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.in_flight: list[tuple[list[ShareRecord], Any]] = []
-        self.hold = False
-        self.answers: dict[int, Any] = {}
-        self.timers: dict[str, Timer] = {}
-        self.effects: list[Any] = []
-        self.token = 0
-        self.shard = self.loaded_shard()
+        super().__init__()
 
-    @property
-    def now(self) -> int:
-        return self.clock.now_ms()
+    def new_shard(self) -> ShareShard:
+        return ShareShard(0, self.config, lambda topic_id: self.partitions.get(topic_id, 0))
 
-    def loaded_shard(self) -> ShareShard:
-        shard = ShareShard(0, self.config, lambda topic_id: self.partitions.get(topic_id, 0))
-        for key, value in self.log:
-            record = decode_record(key, value)
-            assert record is not None
-            shard.replay(record, 0)
-        for timer in shard.loaded(self.now).timers:
-            self.timers[timer.op_name] = timer
-        return shard
-
-    def apply(self, result: Result[Any]) -> None:
-        for token, value in result.replies:
-            assert token not in self.answers
-            self.answers[token] = value
-        for timer in result.timers:
-            self.timers[timer.op_name] = timer
-        self.effects += result.effects
-        if result.ticket is not None:
-            self.in_flight.append((result.records, result.ticket))
-            if not self.hold:
-                self.commit()
-
-    def commit(self) -> None:
-        records, ticket = self.in_flight.pop(0)
-        self.log += [self.shard.encode(each) for each in records]
-        for record in records:
-            self.shard.replay(record, 0)
-        self.apply(self.shard.completed(ticket, ErrorCode.NONE, self.now))
-
-    def fail(self, error: ErrorCode) -> None:
-        _, ticket = self.in_flight.pop(0)
-        self.apply(self.shard.completed(ticket, error, self.now))
+    def replay(self, shard: ShareShard, entry: Stored, position: int) -> None:
+        record = decode_record(*entry)
+        assert record is not None
+        shard.replay(record, 0)
 
     def time_out(self) -> None:
         self.apply(
             self.shard.completed(self.in_flight[0][1], ErrorCode.REQUEST_TIMED_OUT, self.now)
         )
 
-    def fire(self, name: str) -> None:
-        timer = self.timers.pop(name)
-        self.clock.advance(timer.at_ms - self.now)
-        self.apply(self.shard.fire(timer, self.now))
-
     def written(self) -> list[ShareRecord]:
-        found = []
-        for key, value in self.log:
-            record = decode_record(key, value)
-            assert record is not None
-            found.append(record)
-        return found
+        found = [decode_record(key, value) for key, value in self.log]
+        return [record for record in found if record is not None]
 
     # Operations: the answer, or None while it waits
 
     def ask(self, operation: Any, row: StatePartition, group: str = GROUP) -> Any:
-        self.token += 1
-        self.apply(operation(group, row, self.token, self.now))
-        return self.answers.get(self.token)
+        token = self.token()
+        self.apply(operation(group, row, token, self.now))
+        return self.answers.get(token)
 
     def initialize(self, state_epoch: int = 0, start: int = 0, partition: int = 0) -> StateOutcome:
         row = InitializeState(TOPIC, partition, state_epoch, start)

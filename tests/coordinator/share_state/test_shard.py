@@ -15,7 +15,7 @@ from server.coordinator.share_state.shard import (
     PRUNE,
 )
 from server.coordinator.share_state.shard import TOO_MANY_BATCHES as TOO_MANY
-from tests.coordinator.share_state.machine import KEY, TOPIC, Machine
+from tests.coordinator.share_state.machine import KEY, TOPIC, ShareStateMachine
 from tests.support.cpu_time import cpu_time
 
 NONE = ErrorCode.NONE
@@ -24,7 +24,7 @@ TURN_S = 0.05
 
 
 def test_initialized_state_is_a_snapshot_without_batches() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     assert machine.initialize(3, 10).error_code == NONE
     assert machine.written() == [
         ShareRecord(KEY, Snapshot(0, 3, 0, 10, 0, machine.now, machine.now))
@@ -32,14 +32,14 @@ def test_initialized_state_is_a_snapshot_without_batches() -> None:
 
 
 def test_unknown_start_offset_has_an_unknown_count() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize(0, -1)
     assert machine.summary().start_offset == -1
     assert machine.summary().delivery_complete_count == -1
 
 
 def test_repeated_initialization_is_the_next_snapshot() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize(0, 10)
     machine.initialize(1, 20)
     value = machine.written()[-1].value
@@ -48,7 +48,7 @@ def test_repeated_initialization_is_the_next_snapshot() -> None:
 
 
 def test_write_is_an_update_with_the_leader_epoch_that_read() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     machine.read(leader_epoch=5)
     machine.write((0, 10, 0, 1), leader_epoch=7, complete=4)
@@ -59,7 +59,7 @@ def test_write_is_an_update_with_the_leader_epoch_that_read() -> None:
 
 
 def test_write_without_initialization_is_refused() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     answer = machine.write((0, 10, 0, 1))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.error_message == "Write operation on uninitialized share partition not allowed."
@@ -76,20 +76,20 @@ def test_write_without_initialization_is_refused() -> None:
     ],
 )
 def test_writes_of_earlier_epochs_are_refused(epochs: dict[str, int], error: ErrorCode) -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize(2)
     machine.read(leader_epoch=5)
     assert machine.write((0, 1, 0, 1), **epochs).error_code == error
 
 
 def test_unknown_partition_is_refused() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     assert machine.initialize(partition=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert machine.initialize(partition=-1).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_read_of_an_earlier_leader_is_refused() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     assert machine.read(leader_epoch=3).error_code == NONE
     assert machine.read(leader_epoch=2).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -98,11 +98,11 @@ def test_read_of_an_earlier_leader_is_refused() -> None:
 
 
 def test_read_before_initialization_is_refused() -> None:
-    assert Machine().read().error_code == ErrorCode.INVALID_REQUEST
+    assert ShareStateMachine().read().error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_after_so_many_updates_a_snapshot_has_everything() -> None:
-    machine = Machine(snapshot_update_records_per_snapshot=2)
+    machine = ShareStateMachine(snapshot_update_records_per_snapshot=2)
     machine.initialize()
     for offset in range(0, 30, 10):
         machine.write((offset, offset + 9, 2, 1), complete=offset)
@@ -119,12 +119,12 @@ def test_after_so_many_updates_a_snapshot_has_everything() -> None:
 
 
 def test_summary_of_what_was_never_initialized_is_empty() -> None:
-    answer = Machine().summary()
+    answer = ShareStateMachine().summary()
     assert (answer.error_code, answer.start_offset, answer.state_epoch) == (NONE, -1, 0)
 
 
 def test_deleted_state_is_gone() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     assert machine.delete().error_code == NONE
     assert machine.written()[-1] == ShareRecord(KEY, None)
@@ -135,19 +135,19 @@ def test_deleted_state_is_gone() -> None:
 
 
 def test_restarted_machine_goes_on() -> None:
-    machine = Machine(snapshot_update_records_per_snapshot=3)
+    machine = ShareStateMachine(snapshot_update_records_per_snapshot=3)
     machine.initialize()
     machine.read(leader_epoch=2)
     for count in range(1, 8):
         machine.write((count, count + 3, 0, count), leader_epoch=2, complete=count)
     before = machine.shard.states
-    machine.shard = machine.loaded_shard()
+    machine.restart()
     assert machine.shard.states == before
     assert machine.write((0, 1, 0, 1), leader_epoch=1).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_write_on_its_way_counts_for_the_next_but_answers_wait() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     machine.hold = True
     assert machine.read(leader_epoch=1) is None
@@ -163,7 +163,7 @@ def test_write_on_its_way_counts_for_the_next_but_answers_wait() -> None:
 
 
 def test_failed_write_is_forgotten_and_what_follows_is_decided_without_it() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     machine.hold = True
     machine.read(leader_epoch=9)
@@ -177,7 +177,7 @@ def test_failed_write_is_forgotten_and_what_follows_is_decided_without_it() -> N
 
 
 def test_timed_out_write_is_answered_once_and_counts_when_it_is_committed() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     machine.hold = True
     machine.write((0, 5, 2, 1))
@@ -189,7 +189,7 @@ def test_timed_out_write_is_answered_once_and_counts_when_it_is_committed() -> N
 
 
 def test_states_of_deleted_topics_are_removed() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     machine.initialize(partition=1)
     for keys in list(machine.shard.keys_of({TOPIC})):
@@ -199,25 +199,25 @@ def test_states_of_deleted_topics_are_removed() -> None:
 
 
 def test_cold_state_is_written_again_while_others_change() -> None:
-    machine = Machine(cold_partition_snapshot_interval_ms=1_000)
+    machine = ShareStateMachine(cold_partition_snapshot_interval_ms=1_000)
     machine.initialize()
     machine.write((0, 5, 2, 1))
     machine.clock.advance(500)
     machine.initialize(partition=1)
-    machine.fire(COLD_SNAPSHOTS)
+    machine.fire(machine.timers[COLD_SNAPSHOTS, ()])
     value = machine.written()[-1].value
     assert isinstance(value, Snapshot)
     assert (value.snapshot_epoch, value.state_batches) == (1, (StateBatch(0, 5, 2, 1),))
     assert value.write_timestamp == machine.now != value.create_timestamp
     length = len(machine.log)
-    machine.fire(COLD_SNAPSHOTS)  # both are old now
-    machine.fire(COLD_SNAPSHOTS)  # all were written again: quiet
+    machine.fire(machine.timers[COLD_SNAPSHOTS, ()])  # both are old now
+    machine.fire(machine.timers[COLD_SNAPSHOTS, ()])  # all were written again: quiet
     assert len(machine.log) == length + 2
-    assert COLD_SNAPSHOTS in machine.timers
+    assert (COLD_SNAPSHOTS, ()) in machine.timers
 
 
 def test_records_before_the_snapshot_are_not_needed() -> None:
-    machine = Machine(snapshot_update_records_per_snapshot=1)
+    machine = ShareStateMachine(snapshot_update_records_per_snapshot=1)
     machine.initialize()
     machine.write((0, 5, 2, 1))
     machine.write((6, 7, 2, 1))
@@ -229,17 +229,17 @@ def test_records_before_the_snapshot_are_not_needed() -> None:
 
 
 def test_pruning_is_asked_for_from_time_to_time() -> None:
-    machine = Machine()
-    machine.fire(PRUNE)
+    machine = ShareStateMachine()
+    machine.fire(machine.timers[PRUNE, ()])
     assert machine.effects == [PRUNE]
-    assert PRUNE in machine.timers
+    assert (PRUNE, ()) in machine.timers
 
 
 # Of clients that may play a broker
 
 
 def test_state_takes_no_more_batches_than_a_group_can_have() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     some = [(4 * number, 4 * number + 1, 0, 1) for number in range(MAX_BATCHES)]
     assert machine.write(*some[: MAX_WRITTEN + 1]).error_message == TOO_MANY
@@ -254,7 +254,7 @@ def test_state_takes_no_more_batches_than_a_group_can_have() -> None:
 
 
 def test_many_batches_have_to_be_in_order() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     turned = [(2 * number, 2 * number, 0, 1) for number in reversed(range(MAX_UNORDERED + 1))]
     assert machine.write(*turned).error_message == TOO_MANY
@@ -263,7 +263,7 @@ def test_many_batches_have_to_be_in_order() -> None:
 
 
 def test_largest_state_is_changed_within_a_turn() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     singles = [(2 * number, 2 * number, 0, 1) for number in range(MAX_BATCHES)]
     machine.write(*singles[:MAX_WRITTEN])
@@ -275,9 +275,9 @@ def test_largest_state_is_changed_within_a_turn() -> None:
 
 
 def test_snapshot_after_the_last_epoch_begins_anew() -> None:
-    machine = Machine(snapshot_update_records_per_snapshot=0)
+    machine = ShareStateMachine(snapshot_update_records_per_snapshot=0)
     machine.log.append(encode_record(ShareRecord(KEY, Snapshot(2**31 - 1, 0, 0, 5, 0, 1, 1))))
-    machine.shard = machine.loaded_shard()
+    machine.restart()
     assert machine.write((5, 6, 2, 1)).error_code == NONE
     value = machine.written()[-1].value
     assert value is not None and value.snapshot_epoch == 0
@@ -285,7 +285,7 @@ def test_snapshot_after_the_last_epoch_begins_anew() -> None:
 
 
 def test_states_are_the_same_after_a_restart_when_writes_overlap() -> None:
-    machine = Machine()
+    machine = ShareStateMachine()
     machine.initialize()
     machine.hold = True
     machine.write((0, 9, 0, 1))
@@ -295,11 +295,11 @@ def test_states_are_the_same_after_a_restart_when_writes_overlap() -> None:
     machine.commit()
     machine.write((5, 5, 4, 2))
     live = machine.shard.states
-    assert machine.loaded_shard().states == live
+    assert machine.reload().states == live
 
 
 def test_states_take_no_more_memory_than_they_may() -> None:
-    machine = Machine(states_max_bytes=1000)
+    machine = ShareStateMachine(states_max_bytes=1000)
     machine.partitions[TOPIC] = 9
     assert [machine.initialize(partition=number).error_code for number in range(3)] == [
         NONE,
@@ -312,7 +312,7 @@ def test_states_take_no_more_memory_than_they_may() -> None:
     full = machine.write(*much, state_epoch=1)
     assert full.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     held = machine.shard.memory.held
-    assert held == machine.shard.held_bytes == machine.loaded_shard().held_bytes > 1000
+    assert held == machine.shard.held_bytes == machine.reload().held_bytes > 1000
     machine.delete()
     assert machine.initialize(partition=2).error_code == NONE
     list(machine.shard.unload(machine.now))

@@ -1,12 +1,11 @@
-"""Drives a TransactionShard step by step, with a log of bytes, a clock, answers and partitions."""
+"""Drives a TransactionShard: requests of producers, and the markers that it sends."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from typing import Any
 
 from kwire.errors import ErrorCode
-from server.coordinator.common.result import Result, Timer
+from server.coordinator.common.result import Result
 from server.coordinator.transaction.config import TransactionConfig
 from server.coordinator.transaction.markers import Markers
 from server.coordinator.transaction.records import decode_record
@@ -21,58 +20,39 @@ from server.coordinator.transaction.tickets import (
     TimeoutNeedsProducerId,
 )
 from server.metadata.topic_partition import TopicPartition
-from tests.support.clock import ManualClock
+from tests.support.driven_shard import DrivenShard, Stored
 
 ID = "id"
 TIMEOUT_MS = 60_000
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-class Machine:
-    """A shard, and a replacement for the runtime.
+class TxnMachine(DrivenShard):
+    """A shard of the transaction coordinator. Shape: markers wait in `to_send`, unless `deliver` is set."""
 
-    Writes are committed immediately, unless `hold` is set: then `commit()` or `fail(error)` ends them one after
-    another. Markers wait in `to_send`, unless `deliver` is set.
-    """
+    may_answer_again = True
 
     def __init__(self, **config: Any) -> None:
         self.config = TransactionConfig(**config)
-        self.clock = ManualClock()
-        self.shard = TransactionShard(0, self.config)
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.in_flight: list[tuple[list[tuple[bytes, bytes | None]], Any]] = []
         self.to_send: list[Markers] = []
-        self.hold = False
         self.deliver = True
         #: Of the producers; a broker of an older one has no such clients.
         self.client_version = self.config.transaction_version
-        #: The client that sends the requests.
-        self.account: Hashable = "127.0.0.1"
-        self.last_token = 0
         self.last_producer_id = 999
-        self.answers: dict[int, Any] = {}
-        self.timers: dict[tuple[str, tuple[str, ...]], Timer] = {}
-        self.apply(self.shard.loaded(self.now))
+        super().__init__()
 
-    @property
-    def now(self) -> int:
-        return self.clock.now_ms()
+    def new_shard(self) -> TransactionShard:
+        return TransactionShard(0, self.config)
 
-    # The runtime's part
+    def replay(self, shard: TransactionShard, entry: Stored, position: int) -> None:
+        record = decode_record(*entry)
+        assert record is not None
+        shard.replay(record, position)
 
     def apply(self, result: Result) -> None:
-        for token, value in result.replies:
-            self.answers[token] = value
-        for timer in result.timers:
-            self.timers[timer.op_name, timer.key] = timer
-        if result.ticket is not None:
-            records = [self.shard.encode(r) for r in result.records]
-            if result.on_appended is not None:
-                result.on_appended(sum(len(key) + len(value or b"") for key, value in records))
-            self.in_flight.append((records, result.ticket))
-            if not self.hold:
-                self.commit()
-        for effect in result.effects:
+        super().apply(result)
+        effects, self.effects = self.effects, []
+        for effect in effects:
             if isinstance(effect, TimeoutNeedsProducerId):
                 name = effect.transactional_id
                 self.apply(self.shard.time_out(name, self.new_producer_id(), self.now))
@@ -93,53 +73,9 @@ class Machine:
     def written(self, markers: Markers, errors: dict[TopicPartition, ErrorCode]) -> None:
         self.apply(self.shard.markers_written(markers, list(errors.items()), self.now))
 
-    def commit(self) -> None:
-        """Commit the first pending write: replay what was stored, and continue."""
-        records, ticket = self.in_flight.pop(0)
-        self.store(records)
-        self.apply(self.shard.completed(ticket, ErrorCode.NONE, self.now))
-
-    def store(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in records:
-            self.log.append((key, value))
-            record = decode_record(key, value)
-            assert record is not None
-            self.shard.replay(record, len(self.log))
-
-    def fail(self, error: ErrorCode) -> None:
-        """Let the first pending write fail."""
-        _, ticket = self.in_flight.pop(0)
-        self.apply(self.shard.completed(ticket, error, self.now))
-
-    def advance(self, ms: int) -> None:
-        """Advance time, firing due timers in order."""
-        end = self.now + ms
-        while True:
-            due = min(self.timers.values(), key=lambda t: t.at_ms, default=None)
-            if due is None or due.at_ms > end:
-                break
-            del self.timers[due.op_name, due.key]
-            if due.at_ms > self.now:
-                self.clock.advance(due.at_ms - self.now)
-            self.apply(self.shard.fire(due, self.now))
-        self.clock.advance(end - self.now)
-
-    def reload(self) -> TransactionShard:
-        """Return the state of a new coordinator that loaded the committed log, before it begins to serve."""
-        shard = TransactionShard(0, self.config)
-        for position, (key, value) in enumerate(self.log):
-            record = decode_record(key, value)
-            assert record is not None
-            shard.replay(record, position)
-        return shard
-
     def restart(self) -> None:
-        """Continue as a coordinator that has just loaded the log; waiting requests are lost."""
-        self.timers.clear()
-        self.in_flight.clear()
         self.to_send.clear()
-        self.shard = self.reload()
-        self.apply(self.shard.loaded(self.now))
+        super().restart()
         self.advance(0)
 
     # Requests
@@ -148,8 +84,7 @@ class Machine:
         self, name: str = ID, producer: tuple[int, int] = (-1, -1), timeout_ms: int = TIMEOUT_MS
     ) -> int:
         """InitProducerId as the coordinator does it, with a new id if one is needed."""
-        self.last_token += 1
-        token = self.last_token
+        token = self.token()
         asked = Producer(name, timeout_ms, *producer, self.account)
         self.apply(self.shard.init_producer_id(asked, None, token, self.now))
         if isinstance(self.answers.get(token), NeedsProducerId):
@@ -165,8 +100,7 @@ class Machine:
         return answer.producer_id, answer.producer_epoch
 
     def add(self, producer: tuple[int, int], *tps: TopicPartition, name: str = ID) -> int:
-        self.last_token += 1
-        token = self.last_token
+        token = self.token()
         self.apply(
             self.shard.add_partitions(
                 name, *producer, frozenset(tps), token, self.now, self.client_version
@@ -176,8 +110,7 @@ class Machine:
 
     def end(self, producer: tuple[int, int], committed: bool, name: str = ID) -> int:
         """EndTxn in the version of `client_version`."""
-        self.last_token += 1
-        token = self.last_token
+        token = self.token()
         asked = End(name, *producer, committed, self.client_version)
         self.apply(self.shard.end_transaction(asked, None, token, self.now))
         if isinstance(self.answers.get(token), NeedsProducerId):

@@ -27,7 +27,7 @@ from server.coordinator.transaction.records import TransactionRecord
 from server.coordinator.transaction.state import LAST_EPOCH, TransactionState
 from server.log.producer_state import ProducerStateManager
 from server.metadata.topic_partition import TopicPartition
-from tests.coordinator.transaction.machine import A0, A1, B0, ID, TIMEOUT_MS, Machine, hard_state
+from tests.coordinator.transaction.machine import A0, A1, B0, ID, TIMEOUT_MS, TxnMachine, hard_state
 
 LONG = bool(os.environ.get("KWIRE_LONG"))
 Producer = tuple[int, int]
@@ -127,7 +127,7 @@ class World:
             tuple[Markers, TopicPartition, ErrorCode]
         ] = []  # written, but not reported
         self.of_old_coordinators: list[tuple[Markers, TopicPartition]] = []
-        self.machine = machine = Machine(transaction_version=case.version)
+        self.machine = machine = TxnMachine(transaction_version=case.version)
         machine.deliver = False
         self.producer = machine.producer()
         if case.is_last_epoch:

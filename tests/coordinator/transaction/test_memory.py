@@ -6,14 +6,14 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.metadata.topic_partition import TopicPartition
-from tests.coordinator.transaction.machine import Machine
+from tests.coordinator.transaction.machine import TxnMachine
 
 MIB = 1024 * 1024
 FULL = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # upon which clients try again
 
 
 def test_flood_of_transactional_ids_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    made = Machine(state_max_bytes=MIB)
+    made = TxnMachine(state_max_bytes=MIB)
     made.init("first")
     errors = [made.error(made.init(f"{'x' * 30_000}{number}")) for number in range(100)]
     assert set(errors) == {ErrorCode.NONE, FULL} and errors[-1] is FULL
@@ -24,7 +24,7 @@ def test_flood_of_transactional_ids_is_bounded(caplog: pytest.LogCaptureFixture)
 
 
 def test_partitions_of_transactions_are_bounded() -> None:
-    made = Machine(state_max_bytes=MIB)
+    made = TxnMachine(state_max_bytes=MIB)
     made.init()
     producer = made.producer()
     errors = [
@@ -40,7 +40,7 @@ def test_partitions_of_transactions_are_bounded() -> None:
 
 
 def test_ids_in_the_log_are_loaded_and_expire_whatever_they_need() -> None:
-    made = Machine(state_max_bytes=MIB)
+    made = TxnMachine(state_max_bytes=MIB)
     for number in range(500):
         made.init(f"id{number}")
     made.config = made.shard.config = type(made.config)(state_max_bytes=1)
@@ -51,7 +51,7 @@ def test_ids_in_the_log_are_loaded_and_expire_whatever_they_need() -> None:
 
 
 def test_ids_of_one_client_leave_room_for_others_also_after_a_restart() -> None:
-    made = Machine(state_max_bytes=MIB)
+    made = TxnMachine(state_max_bytes=MIB)
     made.account = "User:mallory"
     for number in range(1_000):
         made.init(f"m{number}")

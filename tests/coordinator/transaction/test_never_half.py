@@ -12,7 +12,7 @@ from server.coordinator.transaction.memory import state_bytes
 from server.coordinator.transaction.records import TransactionRecord
 from server.coordinator.transaction.state import LAST_EPOCH
 from server.metadata.topic_partition import TopicPartition
-from tests.coordinator.transaction.machine import A0, A1, B0, Machine, hard_state
+from tests.coordinator.transaction.machine import A0, A1, B0, TxnMachine, hard_state
 
 names = st.sampled_from(["one", "two"])
 tps = st.sampled_from([A0, A1, B0])
@@ -54,7 +54,7 @@ class Transactions(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.machine = Machine(transaction_version=self.transaction_version)
+        self.machine = TxnMachine(transaction_version=self.transaction_version)
         self.machine.deliver = False
         self.partitions = {tp: Partition() for tp in (A0, A1, B0)}
         self.producers: dict[str, list[tuple[int, int]]] = {"one": [], "two": []}

@@ -11,7 +11,7 @@ from server.coordinator.transaction import shard
 from server.coordinator.transaction.shard import MARKERS_DUE
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import Initialized
-from tests.coordinator.transaction.machine import A0, A1, B0, ID, TIMEOUT_MS, Machine
+from tests.coordinator.transaction.machine import A0, A1, B0, ID, TIMEOUT_MS, TxnMachine
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -21,25 +21,25 @@ LAST = 32766
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine()
+def machine() -> TxnMachine:
+    return TxnMachine()
 
 
 # InitProducerId
 
 
-def test_new_id_begins_with_epoch_zero(machine: Machine) -> None:
+def test_new_id_begins_with_epoch_zero(machine: TxnMachine) -> None:
     assert machine.producer() == (1000, 0)
     assert machine.state is TransactionState.EMPTY
 
 
-def test_same_id_gets_the_next_epoch_of_the_same_producer_id(machine: Machine) -> None:
+def test_same_id_gets_the_next_epoch_of_the_same_producer_id(machine: TxnMachine) -> None:
     machine.producer()
     assert machine.producer() == (1000, 1)
     assert machine.producer("other") == (1001, 0)
 
 
-def test_older_producer_is_fenced_by_the_next(machine: Machine) -> None:
+def test_older_producer_is_fenced_by_the_next(machine: TxnMachine) -> None:
     old = machine.producer()
     machine.producer()
     assert machine.error(machine.add(old, A0)) is FENCED
@@ -47,7 +47,7 @@ def test_older_producer_is_fenced_by_the_next(machine: Machine) -> None:
     assert machine.error(machine.init(producer=old)) is FENCED
 
 
-def test_open_transaction_is_aborted_and_its_producer_fenced(machine: Machine) -> None:
+def test_open_transaction_is_aborted_and_its_producer_fenced(machine: TxnMachine) -> None:
     old = machine.producer()
     machine.add(old, A0)
     machine.deliver = False
@@ -59,7 +59,7 @@ def test_open_transaction_is_aborted_and_its_producer_fenced(machine: Machine) -
     assert machine.producer() == (1000, 2)
 
 
-def test_producer_that_names_its_epoch_goes_on_with_the_next(machine: Machine) -> None:
+def test_producer_that_names_its_epoch_goes_on_with_the_next(machine: TxnMachine) -> None:
     """KIP-360."""
     first = machine.producer()
     token = machine.init(producer=first)
@@ -72,7 +72,7 @@ def test_producer_that_names_its_epoch_goes_on_with_the_next(machine: Machine) -
     assert machine.error(machine.init(producer=first)) is FENCED
 
 
-def test_start_of_the_last_transaction_is_shown_until_the_next(machine: Machine) -> None:
+def test_start_of_the_last_transaction_is_shown_until_the_next(machine: TxnMachine) -> None:
     """The log has no start time for EMPTY; TransactionMetadata.completeTransitionTo keeps the old one."""
     producer = machine.producer()
     assert machine.stored().start_ms == -1
@@ -84,36 +84,36 @@ def test_start_of_the_last_transaction_is_shown_until_the_next(machine: Machine)
     assert (machine.state, machine.stored().start_ms) == (TransactionState.EMPTY, start_ms)
 
 
-def test_producer_that_names_another_id_is_fenced(machine: Machine) -> None:
+def test_producer_that_names_another_id_is_fenced(machine: TxnMachine) -> None:
     machine.producer()
     assert machine.error(machine.init(producer=(7, 0))) is FENCED
 
 
-def test_unknown_transactional_id_takes_a_producer_that_names_an_epoch(machine: Machine) -> None:
+def test_unknown_transactional_id_takes_a_producer_that_names_an_epoch(machine: TxnMachine) -> None:
     token = machine.init(producer=(7, 3))
     assert machine.answers[token] == Initialized(NONE, 1000, 0)
 
 
-def exhausted(machine: Machine) -> tuple[int, int]:
+def exhausted(machine: TxnMachine) -> tuple[int, int]:
     producer = machine.producer()
     transaction = machine.shard.transactions[ID]
     transaction.stored = machine.stored()._replace(producer_epoch=LAST)
     return producer[0], LAST
 
 
-def test_exhausted_epochs_bring_a_new_producer_id(machine: Machine) -> None:
+def test_exhausted_epochs_bring_a_new_producer_id(machine: TxnMachine) -> None:
     exhausted(machine)
     assert machine.producer() == (1001, 0)
 
 
-def test_retry_after_a_new_producer_id_is_told_the_same(machine: Machine) -> None:
+def test_retry_after_a_new_producer_id_is_told_the_same(machine: TxnMachine) -> None:
     last = exhausted(machine)
     for _ in range(2):
         token = machine.init(producer=last)
         assert machine.answers[token] == Initialized(NONE, 1001, 0)
 
 
-def test_epoch_kept_back_fences_an_exhausted_producer(machine: Machine) -> None:
+def test_epoch_kept_back_fences_an_exhausted_producer(machine: TxnMachine) -> None:
     last = exhausted(machine)
     machine.add(last, A0)
     assert machine.error(machine.init()) is CONCURRENT
@@ -122,7 +122,7 @@ def test_epoch_kept_back_fences_an_exhausted_producer(machine: Machine) -> None:
     assert machine.producer() == (1001, 0)
 
 
-def test_write_that_fails_leaves_a_new_id_unknown(machine: Machine) -> None:
+def test_write_that_fails_leaves_a_new_id_unknown(machine: TxnMachine) -> None:
     machine.hold = True
     token = machine.init()
     assert machine.error(machine.init()) is CONCURRENT
@@ -131,7 +131,7 @@ def test_write_that_fails_leaves_a_new_id_unknown(machine: Machine) -> None:
     assert machine.shard.transactions == {}
 
 
-def test_init_that_timed_out_blocks_until_its_write_is_known(machine: Machine) -> None:
+def test_init_that_timed_out_blocks_until_its_write_is_known(machine: TxnMachine) -> None:
     machine.hold = True
     token = machine.init()
     _, ticket = machine.in_flight[0]
@@ -146,7 +146,7 @@ def test_init_that_timed_out_blocks_until_its_write_is_known(machine: Machine) -
 # Partitions
 
 
-def test_first_partition_opens_the_transaction(machine: Machine) -> None:
+def test_first_partition_opens_the_transaction(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.clock.advance(5)
     opened_at = machine.now
@@ -159,7 +159,7 @@ def test_first_partition_opens_the_transaction(machine: Machine) -> None:
     assert stored.last_update_ms == opened_at + 5
 
 
-def test_partitions_that_are_added_again_need_no_write(machine: Machine) -> None:
+def test_partitions_that_are_added_again_need_no_write(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.add(producer, A0, A1)
     written = len(machine.log)
@@ -167,7 +167,7 @@ def test_partitions_that_are_added_again_need_no_write(machine: Machine) -> None
     assert len(machine.log) == written
 
 
-def test_unknown_producer_adds_nothing(machine: Machine) -> None:
+def test_unknown_producer_adds_nothing(machine: TxnMachine) -> None:
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert machine.error(machine.add((1000, 0), A0)) is unknown
     producer_id, epoch = machine.producer()
@@ -175,7 +175,7 @@ def test_unknown_producer_adds_nothing(machine: Machine) -> None:
     assert machine.error(machine.add((producer_id, epoch + 1), A0)) is FENCED
 
 
-def test_partitions_wait_for_the_end_of_the_transaction_before(machine: Machine) -> None:
+def test_partitions_wait_for_the_end_of_the_transaction_before(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
     machine.deliver = False
@@ -186,7 +186,7 @@ def test_partitions_wait_for_the_end_of_the_transaction_before(machine: Machine)
     assert machine.stored().partitions == {A1}
 
 
-def test_partition_is_verified_while_its_transaction_is_open(machine: Machine) -> None:
+def test_partition_is_verified_while_its_transaction_is_open(machine: TxnMachine) -> None:
     """KIP-890."""
     verify = machine.shard.verify
     assert verify(ID, 1000, 0, A0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -206,7 +206,7 @@ def test_partition_is_verified_while_its_transaction_is_open(machine: Machine) -
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_end_is_decided_then_marked_then_complete(machine: Machine, committed: bool) -> None:
+def test_end_is_decided_then_marked_then_complete(machine: TxnMachine, committed: bool) -> None:
     producer = machine.producer()
     machine.add(producer, A0, B0)
     machine.deliver = False
@@ -222,7 +222,7 @@ def test_end_is_decided_then_marked_then_complete(machine: Machine, committed: b
     assert (machine.state, machine.stored().partitions) == (done, frozenset())
 
 
-def test_end_that_comes_again_is_answered_as_the_first(machine: Machine) -> None:
+def test_end_that_comes_again_is_answered_as_the_first(machine: TxnMachine) -> None:
     producer = machine.producer()
     invalid = ErrorCode.INVALID_TXN_STATE
     assert machine.error(machine.end(producer, True)) is invalid  # there is none yet
@@ -236,7 +236,7 @@ def test_end_that_comes_again_is_answered_as_the_first(machine: Machine) -> None
     assert machine.error(machine.end(producer, False)) is invalid
 
 
-def test_nothing_changes_while_the_outcome_is_on_its_way(machine: Machine) -> None:
+def test_nothing_changes_while_the_outcome_is_on_its_way(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
     machine.hold = True
@@ -250,7 +250,7 @@ def test_nothing_changes_while_the_outcome_is_on_its_way(machine: Machine) -> No
     assert (machine.error(token), machine.state) == (NONE, TransactionState.COMPLETE_COMMIT)
 
 
-def test_outcome_that_cannot_be_stored_leaves_the_transaction_open(machine: Machine) -> None:
+def test_outcome_that_cannot_be_stored_leaves_the_transaction_open(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
     machine.hold = True
@@ -263,7 +263,7 @@ def test_outcome_that_cannot_be_stored_leaves_the_transaction_open(machine: Mach
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_markers_that_fail_are_sent_again(machine: Machine, error: ErrorCode) -> None:
+def test_markers_that_fail_are_sent_again(machine: TxnMachine, error: ErrorCode) -> None:
     producer = machine.producer()
     machine.add(producer, A0, A1, B0)
     machine.deliver = False
@@ -278,7 +278,7 @@ def test_markers_that_fail_are_sent_again(machine: Machine, error: ErrorCode) ->
     assert machine.state is TransactionState.COMPLETE_COMMIT
 
 
-def test_coordinator_that_is_fenced_by_a_partition_sends_no_more(machine: Machine) -> None:
+def test_coordinator_that_is_fenced_by_a_partition_sends_no_more(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
     machine.deliver = False
@@ -288,7 +288,9 @@ def test_coordinator_that_is_fenced_by_a_partition_sends_no_more(machine: Machin
     assert (machine.state, machine.to_send) == (TransactionState.PREPARE_COMMIT, [])
 
 
-def test_late_word_of_markers_of_an_earlier_transaction_changes_nothing(machine: Machine) -> None:
+def test_late_word_of_markers_of_an_earlier_transaction_changes_nothing(
+    machine: TxnMachine,
+) -> None:
     first = machine.producer()
     machine.add(first, A0)
     machine.deliver = False
@@ -302,7 +304,7 @@ def test_late_word_of_markers_of_an_earlier_transaction_changes_nothing(machine:
     assert machine.state is TransactionState.PREPARE_ABORT
 
 
-def test_completion_that_cannot_be_stored_is_tried_again(machine: Machine) -> None:
+def test_completion_that_cannot_be_stored_is_tried_again(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
     machine.deliver = False
@@ -316,7 +318,7 @@ def test_completion_that_cannot_be_stored_is_tried_again(machine: Machine) -> No
     assert machine.state is TransactionState.COMPLETE_COMMIT
 
 
-def test_transaction_without_partitions_is_complete_at_once(machine: Machine) -> None:
+def test_transaction_without_partitions_is_complete_at_once(machine: TxnMachine) -> None:
     producer = machine.producer()
     assert machine.error(machine.add(producer)) is NONE
     assert machine.error(machine.end(producer, True)) is NONE
@@ -328,7 +330,7 @@ def test_transaction_without_partitions_is_complete_at_once(machine: Machine) ->
 
 
 def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
-    machine: Machine,
+    machine: TxnMachine,
 ) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
@@ -341,7 +343,7 @@ def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     assert machine.producer() == (1000, 2)
 
 
-def test_many_that_take_too_long_are_aborted_batch_by_batch(machine: Machine) -> None:
+def test_many_that_take_too_long_are_aborted_batch_by_batch(machine: TxnMachine) -> None:
     for number in range(2_500):
         name = f"id-{number}"
         machine.add(machine.producer(name), A0, name=name)
@@ -351,7 +353,7 @@ def test_many_that_take_too_long_are_aborted_batch_by_batch(machine: Machine) ->
     assert not machine.shard.open
 
 
-def test_timeouts_are_looked_for_only_while_a_transaction_is_open(machine: Machine) -> None:
+def test_timeouts_are_looked_for_only_while_a_transaction_is_open(machine: TxnMachine) -> None:
     producer = machine.producer()
     assert ("timeouts_due", ()) not in machine.timers
     machine.add(producer, A0)
@@ -361,7 +363,7 @@ def test_timeouts_are_looked_for_only_while_a_transaction_is_open(machine: Machi
     assert ("timeouts_due", ()) not in machine.timers
 
 
-def test_clock_that_is_set_times_nothing_out(machine: Machine) -> None:
+def test_clock_that_is_set_times_nothing_out(machine: TxnMachine) -> None:
     machine.add(machine.producer(), A0)
     machine.clock.advance(DAY_MS)
     machine.shard.shift_time(DAY_MS)
@@ -370,7 +372,7 @@ def test_clock_that_is_set_times_nothing_out(machine: Machine) -> None:
 
 
 def test_id_that_nobody_uses_expires() -> None:
-    machine = Machine(transactional_id_expiration_ms=DAY_MS)
+    machine = TxnMachine(transactional_id_expiration_ms=DAY_MS)
     machine.producer("unused")
     machine.add(machine.producer("open"), A0, name="open")
     busy = machine.producer("busy")
@@ -387,7 +389,7 @@ def test_id_that_nobody_uses_expires() -> None:
 
 def test_many_ids_are_checked_for_expiry_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard, "LOOKED_AT", 10)
-    machine = Machine(transactional_id_expiration_ms=DAY_MS)
+    machine = TxnMachine(transactional_id_expiration_ms=DAY_MS)
     for number in range(15):
         machine.producer(f"old{number}")
     machine.clock.advance(DAY_MS)
@@ -404,7 +406,7 @@ def test_many_ids_are_checked_for_expiry_some_at_a_time(monkeypatch: pytest.Monk
     assert next_checks == [0, 0, machine.config.expiration_check_interval_ms]
 
 
-def test_expiry_that_cannot_be_stored_leaves_the_id(machine: Machine) -> None:
+def test_expiry_that_cannot_be_stored_leaves_the_id(machine: TxnMachine) -> None:
     machine.producer()
     machine.hold = True
     machine.advance(machine.config.transactional_id_expiration_ms + 3_600_000)
@@ -418,7 +420,7 @@ def test_expiry_that_cannot_be_stored_leaves_the_id(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_new_coordinator_goes_on_with_the_markers(machine: Machine, committed: bool) -> None:
+def test_new_coordinator_goes_on_with_the_markers(machine: TxnMachine, committed: bool) -> None:
     producer = machine.producer()
     machine.add(producer, A0, A1)
     machine.deliver = False
@@ -431,7 +433,7 @@ def test_new_coordinator_goes_on_with_the_markers(machine: Machine, committed: b
     assert machine.state.is_idle
 
 
-def test_new_coordinator_times_out_what_was_open(machine: Machine) -> None:
+def test_new_coordinator_times_out_what_was_open(machine: TxnMachine) -> None:
     machine.add(machine.producer(), A0)
     machine.clock.advance(TIMEOUT_MS)
     machine.restart()
@@ -439,7 +441,7 @@ def test_new_coordinator_times_out_what_was_open(machine: Machine) -> None:
     assert machine.state is TransactionState.COMPLETE_ABORT
 
 
-def test_marker_retry_of_a_transaction_that_has_ended_does_nothing(machine: Machine) -> None:
+def test_marker_retry_of_a_transaction_that_has_ended_does_nothing(machine: TxnMachine) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
     machine.end(producer, True)
@@ -447,7 +449,7 @@ def test_marker_retry_of_a_transaction_that_has_ended_does_nothing(machine: Mach
     assert machine.to_send == []
 
 
-def test_illegal_move_raises_and_changes_nothing(machine: Machine) -> None:
+def test_illegal_move_raises_and_changes_nothing(machine: TxnMachine) -> None:
     machine.producer()
     transaction = machine.shard.transactions[ID]
     with pytest.raises(IllegalTransition, match="Empty to PrepareCommit"):
@@ -456,7 +458,7 @@ def test_illegal_move_raises_and_changes_nothing(machine: Machine) -> None:
 
 
 def test_outdated_producer_that_asks_for_the_next_epoch_ends_no_transaction(
-    machine: Machine,
+    machine: TxnMachine,
 ) -> None:
     old = machine.producer()
     current = machine.producer()

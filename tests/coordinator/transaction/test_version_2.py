@@ -11,7 +11,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.internal import number_of
 from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import Initialized
-from tests.coordinator.transaction.machine import A0, A1, ID, TIMEOUT_MS, Machine, hard_state
+from tests.coordinator.transaction.machine import A0, A1, ID, TIMEOUT_MS, TxnMachine, hard_state
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -25,11 +25,11 @@ LAST = 32766
 
 
 @pytest.fixture
-def machine() -> Machine:
-    return Machine(transaction_version=2)
+def machine() -> TxnMachine:
+    return TxnMachine(transaction_version=2)
 
 
-def at(machine: Machine, state: TransactionState) -> tuple[int, int]:
+def at(machine: TxnMachine, state: TransactionState) -> tuple[int, int]:
     """Bring the id to a state, and return the producer that it then has."""
     producer = machine.producer()
     if state is EMPTY:
@@ -42,7 +42,7 @@ def at(machine: Machine, state: TransactionState) -> tuple[int, int]:
     return machine.stored().producer_id, machine.stored().producer_epoch
 
 
-def exhausted(machine: Machine, epoch: int = LAST) -> tuple[int, int]:
+def exhausted(machine: TxnMachine, epoch: int = LAST) -> tuple[int, int]:
     machine.producer()
     value = machine.stored()._replace(producer_epoch=epoch)
     machine.shard.transactions[ID].stored = value
@@ -53,7 +53,7 @@ def exhausted(machine: Machine, epoch: int = LAST) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_end_gives_the_epoch_of_the_next_transaction(machine: Machine, committed: bool) -> None:
+def test_end_gives_the_epoch_of_the_next_transaction(machine: TxnMachine, committed: bool) -> None:
     machine.deliver = False
     producer = machine.producer()
     machine.add(producer, A0)
@@ -81,7 +81,7 @@ TABLE = {  # state: (commit, abort) with the current epoch, (commit, abort) with
 @pytest.mark.parametrize("is_retry", [False, True])
 @pytest.mark.parametrize("state", TABLE)
 def test_end_is_taken_as_the_table_says(
-    machine: Machine, state: TransactionState, is_retry: bool, committed: bool
+    machine: TxnMachine, state: TransactionState, is_retry: bool, committed: bool
 ) -> None:
     """The table above TransactionCoordinator.endTransaction, and the prepared states."""
     producer_id, epoch = at(machine, state)
@@ -100,7 +100,7 @@ def test_end_is_taken_as_the_table_says(
         assert (machine.state, len(machine.log)) == (state, written)
 
 
-def test_end_of_what_was_never_begun_counts_from_now(machine: Machine) -> None:
+def test_end_of_what_was_never_begun_counts_from_now(machine: TxnMachine) -> None:
     producer = machine.producer()
     assert machine.stored().start_ms == -1
     machine.clock.advance(5)
@@ -108,7 +108,7 @@ def test_end_of_what_was_never_begun_counts_from_now(machine: Machine) -> None:
     assert machine.stored().start_ms == machine.now
 
 
-def test_new_producer_has_no_transaction_that_began(machine: Machine) -> None:
+def test_new_producer_has_no_transaction_that_began(machine: TxnMachine) -> None:
     """In 3.9.2 the start of the last one is shown until the next."""
     producer = machine.producer()
     machine.add(producer, A0)
@@ -117,21 +117,21 @@ def test_new_producer_has_no_transaction_that_began(machine: Machine) -> None:
     assert machine.stored().start_ms == -1
 
 
-def test_end_of_a_stranger_is_refused(machine: Machine) -> None:
+def test_end_of_a_stranger_is_refused(machine: TxnMachine) -> None:
     producer_id, epoch = at(machine, ONGOING)
     assert machine.error(machine.end((7, epoch), True)) is MAPPING
     assert machine.error(machine.end((producer_id, epoch + 1), True)) is FENCED
     assert machine.error(machine.end((producer_id, epoch), True, "other")) is MAPPING
 
 
-def test_while_markers_are_written_a_stranger_is_told_no_more(machine: Machine) -> None:
+def test_while_markers_are_written_a_stranger_is_told_no_more(machine: TxnMachine) -> None:
     """Apache Kafka 4.3 has a transition pending until the markers are there."""
     producer_id, epoch = at(machine, PREPARE_COMMIT)
     assert machine.error(machine.end((7, epoch), True)) is CONCURRENT
     assert machine.error(machine.end((producer_id, epoch + 5), True)) is CONCURRENT
 
 
-def test_while_a_write_is_on_its_way_nobody_is_told_more(machine: Machine) -> None:
+def test_while_a_write_is_on_its_way_nobody_is_told_more(machine: TxnMachine) -> None:
     """Not even that it is fenced, since the epoch may have changed."""
     producer_id, epoch = at(machine, ONGOING)
     machine.hold = True
@@ -142,7 +142,7 @@ def test_while_a_write_is_on_its_way_nobody_is_told_more(machine: Machine) -> No
     assert machine.error(machine.init()) is CONCURRENT
 
 
-def test_end_that_cannot_be_stored_leaves_the_epoch(machine: Machine) -> None:
+def test_end_that_cannot_be_stored_leaves_the_epoch(machine: TxnMachine) -> None:
     producer = at(machine, ONGOING)
     machine.hold = True
     token = machine.end(producer, True)
@@ -152,7 +152,7 @@ def test_end_that_cannot_be_stored_leaves_the_epoch(machine: Machine) -> None:
     assert machine.ended(machine.end(producer, True)) == (NONE, producer[0], producer[1] + 1)
 
 
-def test_older_client_keeps_its_epoch_over_an_end(machine: Machine) -> None:
+def test_older_client_keeps_its_epoch_over_an_end(machine: TxnMachine) -> None:
     """EndTxn up to version 4 with transaction.version 2."""
     producer = machine.producer()
     machine.client_version = 0
@@ -166,7 +166,7 @@ def test_older_client_keeps_its_epoch_over_an_end(machine: Machine) -> None:
 # Fencing
 
 
-def test_open_transaction_is_aborted_with_the_next_epoch(machine: Machine) -> None:
+def test_open_transaction_is_aborted_with_the_next_epoch(machine: TxnMachine) -> None:
     old = machine.producer()
     machine.add(old, A0)
     machine.deliver = False
@@ -177,7 +177,9 @@ def test_open_transaction_is_aborted_with_the_next_epoch(machine: Machine) -> No
     assert machine.producer() == (1000, 2)
 
 
-def test_transaction_of_an_older_client_is_fenced_in_the_brokers_version(machine: Machine) -> None:
+def test_transaction_of_an_older_client_is_fenced_in_the_brokers_version(
+    machine: TxnMachine,
+) -> None:
     producer = machine.producer()
     machine.client_version = 0
     machine.add(producer, A0)
@@ -186,7 +188,7 @@ def test_transaction_of_an_older_client_is_fenced_in_the_brokers_version(machine
 
 
 def test_producer_that_goes_on_while_its_transaction_is_open_gets_the_next_epoch(
-    machine: Machine,
+    machine: TxnMachine,
 ) -> None:
     """In 3.9.2 it is fenced; in 4.3.0 older clients are not either."""
     for client_version in (0, 2):
@@ -199,7 +201,7 @@ def test_producer_that_goes_on_while_its_transaction_is_open_gets_the_next_epoch
 
 
 def test_producer_that_took_too_long_may_go_on_with_the_epoch_of_the_abort(
-    machine: Machine,
+    machine: TxnMachine,
 ) -> None:
     producer = machine.producer()
     machine.add(producer, A0)
@@ -215,7 +217,9 @@ def test_producer_that_took_too_long_may_go_on_with_the_epoch_of_the_abort(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_end_at_the_last_epoch_brings_a_new_producer_id(machine: Machine, committed: bool) -> None:
+def test_end_at_the_last_epoch_brings_a_new_producer_id(
+    machine: TxnMachine, committed: bool
+) -> None:
     last = exhausted(machine)
     machine.add(last, A0)
     machine.deliver = False
@@ -233,13 +237,13 @@ def test_end_at_the_last_epoch_brings_a_new_producer_id(machine: Machine, commit
     assert machine.error(machine.end(last, committed)) is MAPPING
 
 
-def test_epoch_before_the_last_keeps_the_producer_id(machine: Machine) -> None:
+def test_epoch_before_the_last_keeps_the_producer_id(machine: TxnMachine) -> None:
     producer = exhausted(machine, LAST - 1)
     machine.add(producer, A0)
     assert machine.ended(machine.end(producer, True)) == (NONE, 1000, LAST)
 
 
-def test_new_producer_id_outlives_the_coordinator(machine: Machine) -> None:
+def test_new_producer_id_outlives_the_coordinator(machine: TxnMachine) -> None:
     last = exhausted(machine)
     machine.add(last, A0)
     machine.deliver = False
@@ -251,7 +255,7 @@ def test_new_producer_id_outlives_the_coordinator(machine: Machine) -> None:
     assert machine.ended(machine.end(last, True)) == (NONE, 1001, 0)
 
 
-def test_timeout_at_the_last_epoch_brings_a_new_producer_id(machine: Machine) -> None:
+def test_timeout_at_the_last_epoch_brings_a_new_producer_id(machine: TxnMachine) -> None:
     last = exhausted(machine)
     machine.add(last, A0)
     machine.advance(TIMEOUT_MS + machine.config.timeout_check_interval_ms)
@@ -260,7 +264,7 @@ def test_timeout_at_the_last_epoch_brings_a_new_producer_id(machine: Machine) ->
     assert machine.answers[token] == Initialized(NONE, 1001, 0)
 
 
-def test_fence_at_the_last_epoch_brings_a_new_producer_id(machine: Machine) -> None:
+def test_fence_at_the_last_epoch_brings_a_new_producer_id(machine: TxnMachine) -> None:
     last = exhausted(machine)
     machine.add(last, A0)
     assert machine.error(machine.init()) is CONCURRENT
@@ -271,7 +275,7 @@ def test_fence_at_the_last_epoch_brings_a_new_producer_id(machine: Machine) -> N
 # Stored state
 
 
-def test_values_of_version_1_are_written_and_loaded(machine: Machine) -> None:
+def test_values_of_version_1_are_written_and_loaded(machine: TxnMachine) -> None:
     last = exhausted(machine)
     machine.add(last, A0)
     machine.end(last, True)
@@ -280,7 +284,7 @@ def test_values_of_version_1_are_written_and_loaded(machine: Machine) -> None:
 
 
 def test_broker_of_the_older_protocol_writes_values_of_version_0() -> None:
-    machine = Machine(transaction_version=0)
+    machine = TxnMachine(transaction_version=0)
     producer = machine.producer()
     machine.add(producer, A0)
     machine.end(producer, True)
@@ -289,12 +293,12 @@ def test_broker_of_the_older_protocol_writes_values_of_version_0() -> None:
 
 def test_broker_of_the_older_protocol_ends_what_a_later_one_prepared() -> None:
     """The finalized version was lowered: the markers keep their epoch, and the new id is used."""
-    later = Machine(transaction_version=2)
+    later = TxnMachine(transaction_version=2)
     last = exhausted(later)
     later.add(last, A0)
     later.deliver = False
     later.end(last, True)
-    machine = Machine(transaction_version=0)
+    machine = TxnMachine(transaction_version=0)
     machine.deliver = False
     machine.log = later.log
     machine.restart()
