@@ -287,7 +287,8 @@ def test_value_of_any_kind_is_accepted_or_refused_by_its_name(
                 body = f'{json.dumps(given)[:-1]}{", " if given else ""}"{name}": {value}}}'
                 status, answer = port.send(operation.method, operation.path, body.encode())
                 assert status in (200, 201, 400, 409), (name, value[:60], answer)
-                if status == 400 and "nested too deeply" not in answer:
+                whole = any(each in answer for each in ("nested too deeply", "surrogates"))
+                if status == 400 and not whole:
                     assert name in answer.lower(), (value[:60], answer)
                     assert len(answer) < 1_000 or len(value) > 1_000
                 if status == 201 and operation.path == "/v1/faults":
