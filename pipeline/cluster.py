@@ -7,7 +7,6 @@ import socket
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import (
@@ -73,12 +72,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         while self._committers:
             self._committers.popitem()[1].close()
 

@@ -10,7 +10,7 @@ import logging
 import signal
 import socket
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NoReturn
 
 #: Signals that end a job: Ctrl-C, `kill` or a service manager, and a terminal that was closed.
@@ -43,12 +43,7 @@ class Interrupts:
             logging.getLogger(name).addFilter(self._is_wanted)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Once interrupted, the process ends: everything logged until then is silenced.
         if self.seen() is None:
             for name in LOGGERS:

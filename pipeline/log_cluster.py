@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import TracebackType
 
 from kwire.server.log.file_layer import FileLayer
 from kwire.server.log.meta_properties import CorruptMetaProperties, read_topic_id
@@ -35,12 +34,7 @@ class LogCluster:
     def __enter__(self) -> LogCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing is open."""
 
     def _logs(self, topics: Collection[str] | None = None) -> dict[tuple[str, int], PartitionLog]:

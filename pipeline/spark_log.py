@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from .problems import WrongCall
 
@@ -75,12 +74,7 @@ class SparkLog:
             logging.captureWarnings(True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._handler is not None:
             logging.captureWarnings(False)
             logging.getLogger().removeHandler(self._handler)

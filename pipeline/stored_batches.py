@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
@@ -71,12 +70,7 @@ class StoredClient:
     def __enter__(self) -> StoredClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._brokers is not None:
             self._brokers.close()
 

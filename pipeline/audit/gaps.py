@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode, WireError
@@ -54,14 +53,9 @@ class TopicGaps:
     def __enter__(self) -> TopicGaps:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._client is not None:
-            self._client.__exit__(kind, error, trace)
+            self._client.__exit__(*raised)
 
     def explain(
         self, facts: Facts, inner: Iterable[Span], log_start: int, *, compacted: bool

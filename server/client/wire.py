@@ -42,7 +42,7 @@ class Wire:
         self.versions: dict[int, tuple[int, int]] = {}
         """The versions that the broker serves, by API key."""
         self.connection = ClientConnection(client_id)
-        """The same without the socket."""
+        """The protocol: turns messages into bytes and back, and knows nothing of the socket."""
 
     @classmethod
     def open(

@@ -272,15 +272,6 @@ class ClusterStore:
                 if await self.store.exists(paths.CONTROLLER, self._controller_fired) is None:
                     return -1
 
-    async def resign_controller(self, broker_id: int) -> None:
-        """Stop being the controller, if this session is."""
-        try:
-            _, stat = await self.store.get(paths.CONTROLLER)
-            if stat.ephemeral_owner == self.store.session_id:
-                await self._delete_if_there(paths.CONTROLLER)
-        except NoNode:
-            pass
-
     async def depose_controller(self, broker_id: int) -> bool:
         """Remove another broker as controller, to cause an election; False if it no longer is controller.
 

@@ -202,9 +202,9 @@ def test_one_controller_is_elected_and_the_next_has_the_next_epoch(run: Run) -> 
         assert await two.controller_id() == 1
         assert await two.elect_controller(2) is None
         assert (await one.store.get("/controller_epoch"))[0] == b"1"
-        await two.resign_controller(2)  # not ours: nothing happens
+        assert not await two.depose_controller(2)  # it is not the controller: nothing happens
         assert await one.controller_id() == 1
-        await one.resign_controller(1)
+        assert await two.depose_controller(1)
         await events.wait_for(ChangeKind.CONTROLLER)
         assert await two.elect_controller(2) == ControllerEpoch(2, 2)
 
@@ -226,7 +226,7 @@ def test_old_controller_can_write_nothing(run: Run) -> None:
         old = await become_controller(one)
         topic = new_topic("t")
         await old.create_topic(topic, states(topic))
-        await one.resign_controller(1)
+        assert await two.depose_controller(1)
         await become_controller(two, 2)
         before = await one.load()
         other = new_topic("other")

@@ -7,6 +7,7 @@ coordinator's internal topic.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -30,7 +31,7 @@ S = TypeVar("S", bound=ConfiguredShard)
 T = TypeVar("T")
 
 
-class FrontDesk(Generic[ConfigT, S]):
+class FrontDesk(ABC, Generic[ConfigT, S]):
     """All keys that this broker coordinates, of one kind.
 
     Shape: `topic_partitions` is the number of partitions that the topic has or will have; the broker sets it to the
@@ -58,9 +59,9 @@ class FrontDesk(Generic[ConfigT, S]):
             self.topic, coordinator_log, clock, make_shard, write_timeout_ms, self.perform, turns
         )
 
+    @abstractmethod
     def perform(self, partition: int, leader_epoch: int, effect: Any) -> None:
         """Carry out a shard's effect outside its log."""
-        raise NotImplementedError
 
     # Called by the broker
 
