@@ -242,7 +242,8 @@ def contains(text: str) -> Test:
         if record.value is not None and wanted in record.value.lower():
             return True
         return any(
-            wanted in name.encode().lower() or (value is not None and wanted in value.lower())
+            wanted in name.encode("utf-8", "surrogateescape").lower()
+            or (value is not None and wanted in value.lower())
             for name, value in record.headers
         )
 

@@ -26,6 +26,12 @@ def matches(text: str, record: Searched = RECORD) -> bool:
     return test(record)
 
 
+def test_header_whose_name_is_not_utf_8_does_not_end_a_search() -> None:
+    record = Searched(0, 0, 0, None, None, [("\udcffTrace", b"0a")])  # as records are decoded
+    assert matches("trace", record)
+    assert not matches("source", record)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -513,6 +513,7 @@ class CoordinatorRuntime(Generic[S]):
             # As in Apache Kafka, the records that could be read are served, so that the groups of this partition do not
             # stay unavailable.
             log.exception("%s-%d: the rest could not be read", self.topic, slot.partition)
+        # Topics with markers have none of these, so nothing runs before ACTIVE there.
         for record in latest.values():
             await self.turns.pause(self.owner)
             self.replay_record(slot, record)
