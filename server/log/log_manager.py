@@ -1,8 +1,6 @@
 """All logs of a broker: opening the log directories, creating and deleting logs, checkpoints.
 
-All calls are synchronous, and the broker schedules them: `flush_due` and `retention` every
-log.flush.scheduler.interval.ms and log.retention.check.interval.ms, `checkpoint_high_watermarks`
-every 5 s, `checkpoint` every 60 s. A directory whose disk fails goes offline with its logs; the
+All calls are synchronous; `upkeep.py` makes the periodic ones. A directory whose disk fails goes offline with its logs; the
 others continue. Source: LogManager.
 """
 
