@@ -27,14 +27,13 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 from .cause import CAUSE, Own, client_of
+from .steps import Steps as Steps
+from .steps import exhaust as exhaust
 
 T = TypeVar("T")
 RowT = TypeVar("RowT")
 GroupT = TypeVar("GroupT")
 MadeT = TypeVar("MadeT")
-
-#: Work in steps that returns a T.
-Steps = Generator[None, None, T]
 
 #: The maximum time for long work in one turn of the loop.
 SLICE_US = 3_000
@@ -504,13 +503,3 @@ def nested_in_steps(
         rows = yield from each_in_steps(make_row, rows_of(group))
         made.append(make_group(group, rows))
     return made
-
-
-def exhaust(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end, and return its result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value

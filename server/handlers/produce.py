@@ -27,7 +27,7 @@ from kwire.messages.produce import ProduceRequest, ProduceResponse
 from ..log.validator import AppendError
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..security.acl import AclOperation, ResourceType
-from ..turns import exhaust
+from ..steps import exhaust
 from .authorization import AllowAll
 from .context import NO_REPLY, Later, NoReply, RequestContext
 from .produce_answer import Place, add_part, answer_of

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
+from ..steps import exhaust
+
 if TYPE_CHECKING:
     from .membership import PartitionState
     from .partition import Partition
@@ -254,13 +256,7 @@ class FetchSessionCache:
 
     def context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
         """Find or create the session that a short request belongs to."""
-        steps = self.context_in_steps(request, version, now_ms)
-        while True:  # as `exhaust` of server/turns.py, which knows the loop
-            try:
-                next(steps)
-            except StopIteration as end:
-                context: FetchContext = end.value
-                return context
+        return exhaust(self.context_in_steps(request, version, now_ms))
 
     def context_in_steps(
         self, request: FetchRequest, version: int, now_ms: int

@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode
 
 from ...metadata.image import MetadataImage
 from ...metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
-from ...turns import exhaust
+from ...steps import exhaust
 from ..common.inter_broker_sender import InterBrokerSender, Send
 from .coordinator import ShareCoordinator, coordinator_key
 from .operations import OutcomeT, RowT, StateOperation

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from kwire.errors import ErrorCode
 
+from ....steps import exhaust
 from ..modern.draft import AssignTarget
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import hash_of_name, names_in_order
 from ..modern.refusal import Refusal
-from ..modern.steps import exhaust
 from ..modern.surroundings import Surroundings
 from .assignment_input import AssignedMember, AssignmentInput, Steps
 from .draft import Draft

@@ -13,8 +13,8 @@ from functools import lru_cache
 from struct import Struct
 from typing import Generic, TypeVar
 
+from ....steps import Steps, exhaust
 from ...common.partitioner import java_string_hash
-from .steps import Steps, exhaust
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
+from ....steps import Steps
 from ..modern.members import Partitions
 from ..modern.order import (
     Table,
@@ -23,7 +24,6 @@ from ..modern.order import (
     partitions_in_order,
     topics_in_order,
 )
-from ..modern.steps import Steps
 
 #: A partition of a topic.
 Key = tuple[bytes, int]

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from kwire.errors import ErrorCode
 
+from ....steps import exhaust
 from ..modern.draft import AssignTarget, Draft
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import names_in_order
 from ..modern.refusal import Refusal
-from ..modern.steps import exhaust
 from ..modern.surroundings import Surroundings
 from .group import ShareGroup
 from .member import ShareGroupMember

@@ -1,4 +1,4 @@
-"""Work that is done in steps, as in server/turns.py, which is not for pure rooms."""
+"""Work that is done in steps: pure; turns.py divides it over turns of the loop."""
 
 from __future__ import annotations
 
