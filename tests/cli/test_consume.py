@@ -13,6 +13,8 @@ import pytest
 from kwire.records.batch import BatchBuilder, RecordBatch, iter_batches
 from kwire.records.compression import Codec
 from kwire.testing import Broker
+from kwire.testing.client import records as kafka_records
+from kwire.testing.client import topics
 from server.__main__ import main
 from server.cli.client import CommandError
 from server.cli.consume import tell_trouble
@@ -22,28 +24,13 @@ from server.client.brokers import Brokers
 from server.client.member import Member
 from server.client.membership import Membership
 from server.client.reader import Chunk
-
-
-def batch(
-    base: int, *values: bytes, producer: int = -1, open_: bool = False, **more: Any
-) -> RecordBatch:
-    """A batch whose records begin at an offset; `open_` for part of a transaction."""
-    builder = BatchBuilder(
-        base_offset=base,
-        producer_id=producer,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=open_,
-        **more,
-    )
-    for value in values:
-        builder.append(1, None, value)
-    return RecordBatch(builder.build())
+from tests.support.batches import batch
 
 
 @pytest.mark.parametrize("form", ["value", "%s|%o\n"])
 def test_of_batches_only_what_was_asked_for_is_printed(form: str) -> None:
-    batches = [batch(0, b"a", b"b", b"c"), batch(3, b"d"), batch(4, b"e", b"f")]
+    stored = batch(0, b"a", b"b", b"c") + batch(3, b"d") + batch(4, b"e", b"f")
+    batches = list(iter_batches(stored))
 
     def lines(begin: int, end: int, most: int | None = None) -> tuple[str, int, int]:
         printed = text_of(Chunk(("t", 0), begin, end, batches), formatter(form), most)
@@ -72,7 +59,7 @@ def test_every_message_format_is_printed(magic: int, codec: Codec) -> None:
 
 
 def test_damaged_batch_is_named() -> None:
-    data = bytearray(batch(5, b"value").view)
+    data = bytearray(batch(5, b"value"))
     data[-2] ^= 1
     with pytest.raises(CommandError, match=r"t-1: damaged at offset 5: .*CRC is"):
         text_of(Chunk(("t", 1), 5, 6, [RecordBatch(data)]), formatter("value"), None)
@@ -129,7 +116,7 @@ def append(
     builder = BatchBuilder(**more)
     for number, value in enumerate(records):
         builder.append(1000 + number, b"k", value)
-    kafka.client.produce(topic, partition, builder.build())
+    kafka_records.append(kafka.client, topic, partition, builder.build())
 
 
 def test_every_codec_is_read(kafka: Broker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -232,7 +219,7 @@ def test_topic_that_does_not_exist_is_not_waited_for(
     said = b"kwire: nosuch: no such topic, or not authorized to see it"
     assert consume(kafka, capfdbinary, "nosuch", code=1) == [said]
     assert consume(kafka, capfdbinary, "nosuch", "-g", "g", code=1) == [said]
-    assert kafka.client.topics() == []
+    assert topics.names(kafka.client) == []
     kafka.topic("t", partitions=2)
     said = b"kwire: t: no partition 5; its partitions are 0 to 1"
     assert consume(kafka, capfdbinary, "t", "-p", "5", code=1) == [said]

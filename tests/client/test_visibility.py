@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kwire.records.batch import RecordBatch
 from kwire.records.builder import BatchBuilder
-from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from kwire.records.control import ControlType
 from server.client.visibility import control_of, judged, visible
+from tests.support.batches import batch, marker
 
 
-def batch(
-    base: int, *values: bytes, producer: int = -1, open_: bool = False, **more: Any
-) -> RecordBatch:
-    """A batch whose records begin at an offset; `open_` for part of a transaction."""
-    builder = BatchBuilder(
-        base_offset=base,
-        producer_id=producer,
-        producer_epoch=0,
-        base_sequence=0,
-        is_transactional=open_,
-        **more,
-    )
-    for value in values:
-        builder.append(1, None, value)
-    return RecordBatch(builder.build())
-
-
-def marker(base: int, kind: ControlType, producer: int) -> RecordBatch:
-    end = EndTransactionMarker(kind, 0)
-    return RecordBatch(
-        end_transaction_batch(
-            end, producer_id=producer, producer_epoch=0, timestamp=1, base_offset=base
-        )
-    )
+def read(*batches: bytes) -> list[RecordBatch]:
+    return [RecordBatch(each) for each in batches]
 
 
 def test_aborted_transactions_and_markers_are_not_seen() -> None:
-    batches = [
-        batch(0, b"aborted", producer=1, open_=True),
-        batch(1, b"committed", producer=2, open_=True),
-        batch(2, b"plain", producer=1),
-        marker(3, ControlType.ABORT, 1),
-        marker(4, ControlType.COMMIT, 2),
-        batch(5, b"later", producer=1, open_=True),
-        marker(6, ControlType.COMMIT, 1),
-        batch(7, b"aborted too", producer=1, open_=True),
-    ]
+    batches = read(
+        batch(0, b"aborted", producer=1),
+        batch(1, b"committed", producer=2),
+        batch(2, b"plain", producer=1, transactional=False),
+        marker(3, 1, ControlType.ABORT),
+        marker(4, 2, ControlType.COMMIT),
+        batch(5, b"later", producer=1),
+        marker(6, 1, ControlType.COMMIT),
+        batch(7, b"aborted too", producer=1),
+    )
     seen = [
         record.value for each in visible(batches, [(1, 7), (1, 0)]) for record in each.records()
     ]
@@ -58,19 +35,19 @@ def test_aborted_transactions_and_markers_are_not_seen() -> None:
 
 def test_batch_that_spans_the_first_offset_of_a_transaction_is_aborted() -> None:
     """Brokers list the transaction's first offset, which need not be the batch's."""
-    batches = [batch(0, b"a", b"b", b"c", producer=1, open_=True), marker(3, ControlType.ABORT, 1)]
+    batches = read(batch(0, b"a", b"b", b"c", producer=1), marker(3, 1, ControlType.ABORT))
     assert [is_aborted for _, is_aborted in judged(batches, [(1, 2)])] == [True, False]
 
 
 def test_only_an_abort_ends_what_is_hidden() -> None:
     """A commit of the same producer cannot come before the abort, so other markers say nothing about it."""
-    batches = [
-        batch(0, b"a", producer=1, open_=True),
-        marker(1, ControlType.COMMIT, 1),
-        batch(2, b"b", producer=1, open_=True),
-        marker(3, ControlType.ABORT, 1),
-        batch(4, b"c", producer=1, open_=True),
-    ]
+    batches = read(
+        batch(0, b"a", producer=1),
+        marker(1, 1, ControlType.COMMIT),
+        batch(2, b"b", producer=1),
+        marker(3, 1, ControlType.ABORT),
+        batch(4, b"c", producer=1),
+    )
     values = [record.value for each in visible(batches, [(1, 0)]) for record in each.records()]
     assert values == [b"c"]
 

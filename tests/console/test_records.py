@@ -10,7 +10,7 @@ import pytest
 
 from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
-from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from kwire.records.control import ControlType
 from server.console import records
 from server.console.decoders import Decoders, Schemas, avro_decoder, of_schema
 from server.console.filters import parse
@@ -25,30 +25,7 @@ from server.console.records import (
     rows_of,
 )
 from server.console.values import shown
-
-
-def batch(base: int, *values: bytes | None, producer: int = -1, codec: Codec = Codec.NONE) -> bytes:
-    builder = BatchBuilder(
-        codec=codec,
-        base_offset=base,
-        producer_id=producer,
-        producer_epoch=0 if producer >= 0 else -1,
-        base_sequence=0 if producer >= 0 else -1,
-        is_transactional=producer >= 0,
-    )
-    for number, value in enumerate(values):
-        builder.append(1_000 + base + number, b"k", value)
-    return builder.build()
-
-
-def marker(base: int, producer: int, kind: ControlType) -> bytes:
-    return end_transaction_batch(
-        EndTransactionMarker(kind, 1),
-        producer_id=producer,
-        producer_epoch=0,
-        timestamp=1_000,
-        base_offset=base,
-    )
+from tests.support.batches import batch, marker
 
 
 def look(data: bytes, aborted: list[tuple[int, int]] | None = None, **changed: Any) -> Found:

@@ -48,7 +48,7 @@ from kwire.messages.offset_fetch import (
 from kwire.messages.share_group_describe import DescribedGroup as ShareGroup
 from kwire.messages.share_group_describe import ShareGroupDescribeResponse
 from kwire.records.batch import BatchBuilder, read_header
-from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from kwire.records.control import ControlType
 from server.client.asking import Asking
 from server.client.errors import Unavailable
 from server.client.requests import EARLIEST, READ_COMMITTED
@@ -57,6 +57,7 @@ from server.explain.group_rules import explain_group
 from server.explain.live_groups import group_facts, only_markers
 from server.explain.live_records import record_facts
 from server.explain.record_rules import explain_record
+from tests.support.batches import marker
 
 NOW = 1_795_420_000_000
 
@@ -73,16 +74,6 @@ def batch(offset: int, *keys: bytes | None, producer_id: int = -1) -> bytes:
     for key in keys:
         builder.append(NOW, key, b"value")
     return builder.build()
-
-
-def marker(offset: int, producer_id: int, kind: ControlType) -> bytes:
-    return end_transaction_batch(
-        EndTransactionMarker(kind, 0),
-        producer_id=producer_id,
-        producer_epoch=0,
-        timestamp=NOW,
-        base_offset=offset,
-    )
 
 
 @dataclass
