@@ -40,7 +40,6 @@ from kwire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from server.broker import Broker
 from server.composition.opened import host_name
 from server.config import BrokerConfig, ConfigError
@@ -53,6 +52,7 @@ from server.log.log_directory import (
     MissingMetadata,
 )
 from server.run import STOP_SIGNALS, ignore_signals, run_until_stopped
+from tests.support.requests import produce_request
 
 from .handlers.fetches import fetch_request, rows
 from .support.replicas import UnsyncedFiles, batch, values
@@ -117,17 +117,10 @@ async def create(client: SocketClient, *names: str, partitions: int = 1, **confi
     return answer.topics
 
 
-def produce_request(topic: str, *values: bytes, acks: int = -1, **options: Any) -> ProduceRequest:
-    data = PartitionProduceData(index=0, records=batch(*values, **options))
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=10_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-    )
-
-
 async def produce(client: SocketClient, topic: str, *values: bytes, **options: Any) -> int:
-    answer = await client.ask(produce_request(topic, *values, **options), 9)
+    answer = await client.ask(
+        produce_request((topic, 0, batch(*values, **options)), timeout_ms=10_000), 9
+    )
     ((row,),) = [each.partition_responses for each in answer.responses]
     assert row.error_code == 0
     return int(row.base_offset)
@@ -239,9 +232,9 @@ def test_fetch_of_a_client_that_went_away_waits_no_longer(tmp_path: Path) -> Non
 def test_failed_acks_0_closes_the_connection_and_a_good_one_does_not(tmp_path: Path) -> None:
     async def scenario(broker: Broker, client: SocketClient) -> None:
         await create(client, "a")
-        await client.send(produce_request("a", b"1", acks=0), 9)
+        await client.send(produce_request(("a", 0, batch(b"1")), acks=0), 9)
         assert await produce(client, "a", b"2") == 1
-        await client.send(produce_request("nope", b"1", acks=0), 9)
+        await client.send(produce_request(("nope", 0, batch(b"1")), acks=0), 9)
         assert await client.is_closed()
 
     run(tmp_path, scenario)
@@ -548,7 +541,7 @@ def test_what_waits_for_the_worker_is_not_appended_to_closed_logs(tmp_path: Path
         partition = broker.rooms.replica_manager.partitions["a", 0]  # type: ignore[index]
         for waiting, client in enumerate(clients, 1):
             for value in (bytes(100_000), b"behind it"):
-                await client.send(produce_request("a", value), 9)
+                await client.send(produce_request(("a", 0, batch(value))), 9)
             while sorted(map(len, (partition.append_queues or {}).values())) != [2] * waiting:
                 await asyncio.sleep(0)
         await broker.stop()
@@ -566,7 +559,7 @@ def test_broker_whose_directories_all_fail_cannot_go_on(tmp_path: Path) -> None:
         log.on_io_error(OSError("the disk is gone"))
         assert broker.failed is not None and broker.failed.done()
         assert "all log directories have failed" in str(broker.failed.result())
-        answer = await client.ask(produce_request("a", b"1"), 9)
+        answer = await client.ask(produce_request(("a", 0, batch(b"1"))), 9)
         row = answer.responses[0].partition_responses[0]
         assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -35,10 +35,7 @@ from kwire.messages.join_group import (
     JoinGroupResponse,
 )
 from kwire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from kwire.messages.sync_group import (
     SyncGroupRequest,
@@ -56,6 +53,7 @@ from server.log.file_layer import FileLayer
 from server.metadata.internal_topics import GROUP_METADATA_TOPIC
 from server.net import platform
 from server.quotas.entities import CLIENT_QUOTAS, Entity
+from tests.support.requests import produce_request
 
 PARTITIONS = 6
 #: For groups of one broker.
@@ -194,12 +192,7 @@ def frame(api_key: int, version: int, body: bytes) -> bytes:
 
 
 def produce_frame(batch: bytes, partitions: int = PARTITIONS) -> bytes:
-    rows = [PartitionProduceData(index=i, records=batch) for i in range(partitions)]
-    request = ProduceRequest(
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[TopicProduceData(name="hot", partition_data=rows)],
-    )
+    request = produce_request(*(("hot", i, batch) for i in range(partitions)))
     return frame(0, PRODUCE_VERSION, encode(request, PRODUCE_VERSION))
 
 

@@ -14,6 +14,7 @@ from server.broker import Broker
 from server.config import BrokerConfig
 from server.handlers.local_client import LocalClient
 from server.net.connection_info import ConnectionInfo
+from tests.support.requests import produce_request
 
 
 class Page(NamedTuple):
@@ -124,27 +125,9 @@ async def produce(
     for key, value in records:
         builder.append(1_700_000_000_000, key, value)
     batch = builder.build()
-    from kwire.messages.produce import (
-        PartitionProduceData,
-        ProduceRequest,
-        TopicProduceData,
-    )
 
     response = await local(browser).ask(
-        ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[
-                TopicProduceData(
-                    name=topic,
-                    partition_data=[
-                        PartitionProduceData(index=partition, records=memoryview(batch))
-                    ],
-                )
-            ],
-        ),
-        9,
+        produce_request((topic, partition, batch), timeout_ms=30_000), 9
     )
     (row,) = response.responses[0].partition_responses
     assert row.error_code == 0

@@ -13,17 +13,13 @@ import pytest
 
 from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.messages.init_producer_id import InitProducerIdRequest
-from kwire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kwire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from server.console import facts
 from server.console.inside import SECRET_NODES, is_secret, natural, node_text
 from server.console.log_lines import LINES, LogLines
 from server.explain.facts import GroupPartition, total_lag
 from tests.console.browsing import Browser, console, create_topic, local, produce
+from tests.support.requests import commit_request
 
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
@@ -32,24 +28,7 @@ async def commit(browser: Browser, group: str, topic: str, partition: int, offse
     """Commit an offset as a consumer without a group's membership does; wait for the coordinator."""
     for _ in range(200):
         response = await local(browser).ask(
-            OffsetCommitRequest(
-                group_id=group,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                topics=[
-                    OffsetCommitRequestTopic(
-                        name=topic,
-                        partitions=[
-                            OffsetCommitRequestPartition(
-                                partition_index=partition,
-                                committed_offset=offset,
-                                committed_metadata="",
-                            )
-                        ],
-                    )
-                ],
-            ),
-            8,
+            commit_request((topic, partition, offset), group_id=group), 8
         )
         error = response.topics[0].partitions[0].error_code
         if not error:

@@ -8,22 +8,12 @@ from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kwire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kwire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kwire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from server.coordinator.common.result import Result
 from server.coordinator.group.classic import Joining
 from server.coordinator.group.config import GroupConfig
@@ -31,6 +21,7 @@ from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.state import Group, GroupState
 from server.coordinator.group.stored import decode_record, encode_record
 from tests.support.driven_shard import DrivenShard, Stored
+from tests.support.requests import commit_request, txn_commit_request
 
 GROUP = "group"
 SESSION_MS = 10_000
@@ -192,27 +183,18 @@ class GroupMachine(DrivenShard):
         commit_timestamp: int = -1,
     ) -> int:
         token = self.token()
-        request = OffsetCommitRequest(
+        request = commit_request(
+            *((topic, partition, offset) for (topic, partition), offset in offsets.items()),
+            row={
+                "committed_leader_epoch": 5,
+                "committed_metadata": metadata,
+                "commit_timestamp": commit_timestamp,
+            },
             group_id=group,
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
             retention_time_ms=retention_ms,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=partition,
-                            committed_offset=offset,
-                            committed_leader_epoch=5,
-                            committed_metadata=metadata,
-                            commit_timestamp=commit_timestamp,
-                        )
-                    ],
-                )
-                for (topic, partition), offset in offsets.items()
-            ],
         )
         self.apply(self.shard.commit_offsets(request, token, self.now, account=self.account))
         return token
@@ -226,25 +208,14 @@ class GroupMachine(DrivenShard):
         **member: Any,
     ) -> int:
         token = self.token()
-        request = TxnOffsetCommitRequest(
+        request = txn_commit_request(
+            *((topic, partition, offset) for (topic, partition), offset in offsets.items()),
+            metadata=metadata,
             transactional_id="transactional",
             group_id=group,
             producer_id=producer_id,
             producer_epoch=0,
             **member,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=partition,
-                            committed_offset=offset,
-                            committed_metadata=metadata,
-                        )
-                    ],
-                )
-                for (topic, partition), offset in offsets.items()
-            ],
         )
         self.apply(self.shard.commit_transactional_offsets(request, token, self.now))
         return token

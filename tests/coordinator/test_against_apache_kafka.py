@@ -23,8 +23,6 @@ from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kwire.messages.list_groups import ListGroupsRequest
 from kwire.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
 )
 from kwire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -42,6 +40,7 @@ from server.client.wire import Wire
 from tests.coordinator.test_offsets import subscription
 from tests.support.broker_process import BrokerProcess, KwireBroker
 from tests.support.kafka import KAFKA_3, Kafka39Broker, kafka_broker
+from tests.support.requests import commit_request
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -169,26 +168,13 @@ class Script:
         instance: str | None = None,
         metadata: str | None = "note",
     ) -> OffsetCommitRequest:
-        return OffsetCommitRequest(
+        return commit_request(
+            *rows,
+            row={"committed_metadata": metadata},
             group_id=self.group,
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=name,
-                    partitions=[
-                        OffsetCommitRequestPartition(
-                            partition_index=partition,
-                            committed_offset=offset,
-                            committed_metadata=metadata,
-                        )
-                        for topic, partition, offset in rows
-                        if topic == name
-                    ],
-                )
-                for name in dict.fromkeys(row[0] for row in rows)
-            ],
         )
 
     def fetching(self, version: int, *partitions: int, group: str | None = None) -> Any:

@@ -16,18 +16,10 @@ from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kwire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from kwire.messages.offset_delete import OffsetDeleteRequest
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kwire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from kwire.records.batch import RecordBatch
 from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
@@ -44,6 +36,7 @@ from server.net.connection_info import ConnectionInfo
 from server.turns import Turns, exhaust
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
+from tests.support.requests import commit_request, txn_commit_request
 
 SESSION_MS = 10_000
 
@@ -76,7 +69,9 @@ class Broker:
         self.coordinator.runtime.fire_timers()
 
     def commit(self, offset: int, partition: int = 0, **request: Any) -> Any:
-        return self.coordinator.commit_offsets(commit_request(offset, partition, **request))
+        return self.coordinator.commit_offsets(
+            commit_request(("topic", partition, offset), **request)
+        )
 
     def fetch(self, partition: int = 0, stable: bool = False) -> tuple[int, ErrorCode]:
         found = self.coordinator.fetch_offsets("group", [("topic", [partition])], stable)
@@ -143,14 +138,6 @@ class Broker:
         return member_id
 
 
-def commit_request(offset: int, partition: int = 0, **request: Any) -> OffsetCommitRequest:
-    row = OffsetCommitRequestPartition(
-        partition_index=partition, committed_offset=offset, committed_metadata=""
-    )
-    topic = OffsetCommitRequestTopic(name="topic", partitions=[row])
-    return OffsetCommitRequest(**{"group_id": "group", "topics": [topic], **request})
-
-
 def errors(response: OffsetCommitResponse) -> list[int]:
     return [row.error_code for topic in response.topics for row in topic.partitions]
 
@@ -173,16 +160,7 @@ def test_commit_that_is_committed_at_once_needs_no_future() -> None:
 def test_one_operation_is_one_batch_without_compression() -> None:
     async def test() -> None:
         broker = await Broker().start()
-        topic = OffsetCommitRequestTopic(
-            name="topic",
-            partitions=[
-                OffsetCommitRequestPartition(
-                    partition_index=p, committed_offset=p, committed_metadata=""
-                )
-                for p in range(3)
-            ],
-        )
-        broker.commit(0, topics=[topic])
+        broker.coordinator.commit_offsets(commit_request(*(("topic", p, p) for p in range(3))))
         (stored,) = broker.log.batches[0]
         batch = RecordBatch(stored)
         batch.verify_crc()
@@ -660,15 +638,10 @@ def test_transactional_batches_and_markers_are_loaded() -> None:
     async def test() -> None:
         broker = await Broker().start()
         for producer_id, offset in ((5, 50), (6, 60), (7, 70)):
-            row = TxnOffsetCommitRequestPartition(
-                partition_index=producer_id, committed_offset=offset
+            request = txn_commit_request(
+                ("topic", producer_id, offset), producer_id=producer_id, producer_epoch=0
             )
-            topic = TxnOffsetCommitRequestTopic(name="topic", partitions=[row])
-            broker.coordinator.commit_transactional_offsets(
-                TxnOffsetCommitRequest(
-                    group_id="group", producer_id=producer_id, producer_epoch=0, topics=[topic]
-                )
-            )
+            broker.coordinator.commit_transactional_offsets(request)
         stored = RecordBatch(broker.log.batches[0][0])
         assert stored.is_transactional
         assert (stored.header.producer_id, stored.header.producer_epoch) == (5, 0)
@@ -700,13 +673,8 @@ def test_marker_that_is_committed_during_a_load_counts_whenever_it_comes(turn: i
     async def test() -> None:
         broker = await Broker().start()
         broker.commit(6)
-        row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)
-        topic = TxnOffsetCommitRequestTopic(name="topic", partitions=[row])
-        broker.coordinator.commit_transactional_offsets(
-            TxnOffsetCommitRequest(
-                group_id="group", producer_id=5, producer_epoch=0, topics=[topic]
-            )
-        )
+        request = txn_commit_request(("topic", 0, 7), producer_id=5, producer_epoch=0)
+        broker.coordinator.commit_transactional_offsets(request)
         assert broker.fetch() == (6, ErrorCode.NONE)
         successor = Broker(broker.log)
         successor.coordinator.runtime.turns = Pausing(successor.clock.monotonic_us)
@@ -731,11 +699,7 @@ def test_marker_waits_for_the_writes_before_it() -> None:
     async def test() -> None:
         broker = await Broker().start()
         broker.log.hold = True
-        row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
-        topic = TxnOffsetCommitRequestTopic(name="topic", partitions=[row])
-        request = TxnOffsetCommitRequest(
-            group_id="group", producer_id=5, producer_epoch=0, topics=[topic]
-        )
+        request = txn_commit_request(("topic", 0, 5), producer_id=5, producer_epoch=0)
         answer = broker.coordinator.commit_transactional_offsets(request)
         broker.log.settle()
         broker.coordinator.end_transaction(0, 5, True)

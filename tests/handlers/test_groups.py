@@ -15,11 +15,6 @@ from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kwire.messages.list_groups import ListGroupsRequest
-from kwire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from server.handlers.authorization import ResourceType
 from server.handlers.groups import (
@@ -33,6 +28,7 @@ from server.handlers.groups import (
 )
 from server.handlers.offsets import offset_commit
 from tests.handlers.group_broker import GroupBroker
+from tests.support.requests import commit_request
 from tests.support.services import with_rooms
 from tests.support.versions import versions
 
@@ -242,9 +238,7 @@ def test_groups_are_deleted_each_with_its_own_error(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
         await stable(broker)
-        row = OffsetCommitRequestPartition(partition_index=0, committed_metadata="")
-        topic = OffsetCommitRequestTopic(name="topic", partitions=[row])
-        broker.call(offset_commit, OffsetCommitRequest(group_id="simple", topics=[topic]), 8)
+        broker.call(offset_commit, commit_request(("topic", 0, 0), group_id="simple"), 8)
         broker.log.hold = True
         request = DeleteGroupsRequest(groups_names=["group", "simple", "other", "simple"])
         answer = asyncio.ensure_future(broker.ask(delete_groups, request, version))

@@ -12,8 +12,6 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
 )
 from kwire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -28,6 +26,7 @@ from kwire.messages.offset_fetch import (
 )
 from server.handlers.offsets import TOPIC_IDS_SINCE, offset_commit, offset_delete, offset_fetch
 from tests.handlers.group_broker import GroupBroker
+from tests.support.requests import commit_request
 from tests.support.versions import versions
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -38,24 +37,9 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(test())
 
 
-def commit_request(*rows: tuple[str, int, int], group: str = "group") -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id=group,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=4,
-                        committed_metadata="note",
-                    )
-                ],
-            )
-            for topic, partition, offset in rows
-        ],
-    )
+def commit_of(*rows: tuple[str, int, int], group: str = "group") -> OffsetCommitRequest:
+    more = {"committed_leader_epoch": 4, "committed_metadata": "note"}
+    return commit_request(*rows, row=more, group_id=group)
 
 
 def delete_request(*rows: tuple[str, int], group: str = "group") -> OffsetDeleteRequest:
@@ -92,7 +76,7 @@ def rows(response: Any) -> list[tuple[str, int, int]]:
 def test_offset_is_committed_and_fetched_in_every_version(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
-        committed = broker.call(offset_commit, commit_request(("topic", 1, 42)), version)
+        committed = broker.call(offset_commit, commit_of(("topic", 1, 42)), version)
         assert rows(committed) == [("topic", 1, 0)]
         response = broker.call(offset_fetch, fetch_request(version, 1, 0), version)
         if version >= 8:
@@ -112,9 +96,11 @@ NO_ID = b"\7" * 16
 
 
 def commit_by_id(*rows: tuple[bytes, int, int], **more: Any) -> OffsetCommitRequest:
-    request = commit_request(*(("", partition, offset) for _, partition, offset in rows))
+    request = commit_of(
+        *((topic_id.hex(), partition, offset) for topic_id, partition, offset in rows)
+    )
     for topic, (topic_id, _, _) in zip(request.topics, rows, strict=True):
-        topic.topic_id = topic_id
+        topic.name, topic.topic_id = "", topic_id
     for name, value in more.items():
         setattr(request, name, value)
     return request
@@ -166,7 +152,7 @@ def test_offset_of_a_topic_that_was_made_again_is_told_only_if_its_id_is_not_kno
 ) -> None:
     async def test() -> None:
         broker = await GroupBroker(stores_topic_ids=stores_ids).start()
-        await broker.ask(offset_commit, commit_request(("topic", 1, 42)), 9)
+        await broker.ask(offset_commit, commit_of(("topic", 1, 42)), 9)
         again = broker.image.topics["topic"]._replace(topic_id=NO_ID)
         broker.image = broker.image.with_topics([again])
         offset = -1 if stores_ids else 42
@@ -205,7 +191,7 @@ def test_member_of_an_unknown_group_is_told_so_where_clients_know_the_error(
 def test_all_offsets_are_fetched_with_null_topics(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
-        broker.call(offset_commit, commit_request(("topic", 0, 1), ("topic", 1, 2)), 9)
+        broker.call(offset_commit, commit_of(("topic", 0, 1), ("topic", 1, 2)), 9)
         response = broker.call(offset_fetch, fetch_request(version), version)
         topics = (response.groups[0] if version >= 8 else response).topics
         found = [
@@ -228,7 +214,7 @@ def test_several_groups_are_fetched_each_with_its_own_error() -> None:
                 != broker.coordinator.partition_for("group")
             ),
         )
-        broker.call(offset_commit, commit_request(("topic", 0, 1)), 9)
+        broker.call(offset_commit, commit_of(("topic", 0, 1)), 9)
         broker.coordinator.resign(broker.coordinator.partition_for(there))
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=g, topics=None) for g in (here, there)]
@@ -260,9 +246,7 @@ def test_unstable_offset_is_withheld_where_stable_ones_are_required() -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
         broker.log.hold = True
-        committing = asyncio.ensure_future(
-            broker.ask(offset_commit, commit_request(("topic", 0, 1)), 9)
-        )
+        committing = asyncio.ensure_future(broker.ask(offset_commit, commit_of(("topic", 0, 1)), 9))
         await asyncio.sleep(0)
         for stable, error in ((False, ErrorCode.NONE), (True, ErrorCode.UNSTABLE_OFFSET_COMMIT)):
             request = fetch_request(9, 0)
@@ -280,13 +264,13 @@ def test_unstable_offset_is_withheld_where_stable_ones_are_required() -> None:
 def test_partitions_that_do_not_exist_are_refused_in_the_requests_order(version: int) -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
-        request = commit_request(("gone", 0, 1), ("topic", 1, 2), ("topic", 9, 3))
+        request = commit_of(("gone", 0, 1), ("topic", 1, 2), ("topic", 9, 3))
         assert rows(broker.call(offset_commit, request, version)) == [
             ("gone", 0, UNKNOWN),
             ("topic", 1, 0),
             ("topic", 9, UNKNOWN),
         ]
-        nothing = broker.call(offset_commit, commit_request(("gone", 0, 1)), version)
+        nothing = broker.call(offset_commit, commit_of(("gone", 0, 1)), version)
         assert rows(nothing) == [("gone", 0, UNKNOWN)]
 
     run(test)
@@ -296,7 +280,7 @@ def test_refused_partitions_are_put_back_when_the_commit_is_answered_later() -> 
     async def test() -> None:
         broker = await GroupBroker().start()
         broker.log.hold = True
-        request = commit_request(("gone", 0, 1), ("topic", 1, 2))
+        request = commit_of(("gone", 0, 1), ("topic", 1, 2))
         committing = asyncio.ensure_future(broker.ask(offset_commit, request, 9))
         await asyncio.sleep(0)
         broker.log.settle()
@@ -308,7 +292,7 @@ def test_refused_partitions_are_put_back_when_the_commit_is_answered_later() -> 
 def test_commit_to_another_broker_is_refused_row_by_row() -> None:
     async def test() -> None:
         broker = GroupBroker()
-        response = broker.call(offset_commit, commit_request(("topic", 0, 1)), 9)
+        response = broker.call(offset_commit, commit_of(("topic", 0, 1)), 9)
         assert rows(response) == [("topic", 0, ErrorCode.NOT_COORDINATOR)]
 
     run(test)
@@ -317,7 +301,7 @@ def test_commit_to_another_broker_is_refused_row_by_row() -> None:
 def test_offsets_are_deleted() -> None:
     async def test() -> None:
         broker = await GroupBroker().start()
-        broker.call(offset_commit, commit_request(("topic", 0, 1)), 9)
+        broker.call(offset_commit, commit_of(("topic", 0, 1)), 9)
         request = delete_request(("gone", 0), ("topic", 0))
         response = await broker.ask(offset_delete, request, 0)
         assert response.error_code == 0

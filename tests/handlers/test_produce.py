@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from kwire.errors import ErrorCode
-from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire.messages.produce import PartitionProduceData, ProduceRequest
 from kwire.records.batch import rewrite_crc
 from server.handlers.context import NO_REPLY, Later, NoReply
 from server.handlers.produce import produce
 from server.log.validator import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS
 from tests.support.replicas import NOW, Replicas, batch, finish, topic_image, turns, values
+from tests.support.requests import produce_request
 from tests.support.steps import finished
 from tests.support.transactions import transactional
 from tests.support.waiting import HeldExecutor
@@ -36,16 +37,11 @@ def request(
     timeout_ms: int = 60_000,
     transactional_id: str | None = None,
 ) -> ProduceRequest:
-    view = None if records is None else memoryview(bytearray(records))
-    return ProduceRequest(
+    return produce_request(
+        (topic, number, records),
         transactional_id=transactional_id,
         acks=acks,
         timeout_ms=timeout_ms,
-        topic_data=[
-            TopicProduceData(
-                name=topic, partition_data=[PartitionProduceData(index=number, records=view)]
-            )
-        ],
     )
 
 
@@ -98,23 +94,12 @@ def test_log_append_time_is_told(room: Replicas) -> None:
 def test_partitions_answer_in_order_and_do_not_mind_each_other(room: Replicas) -> None:
     room.create("a", 2)
     room.create("b")
-    several = ProduceRequest(
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(
-                name=name,
-                partition_data=[
-                    PartitionProduceData(index=number, records=memoryview(bytearray(records)))
-                    for number, records in rows
-                ],
-            )
-            for name, rows in (
-                ("a", [(1, batch()), (0, batch()[:-1]), (9, batch())]),
-                ("nope", [(0, batch())]),
-                ("b", [(0, batch(b"1", b"2"))]),
-            )
-        ],
+    several = produce_request(
+        ("a", 1, batch()),
+        ("a", 0, batch()[:-1]),
+        ("a", 9, batch()),
+        ("nope", 0, batch()),
+        ("b", 0, batch(b"1", b"2")),
     )
     answer = room.call(produce, several, LATEST)
     assert [
@@ -288,19 +273,7 @@ def test_transactional_batch_without_a_transactional_id_spoils_the_whole_request
 
 def produced(room: Replicas, *parts: tuple[str, int, bytes], version: int, **options: Any) -> Any:
     """The error codes of a request's rows, in order."""
-    asked = ProduceRequest(
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(
-                name=name,
-                partition_data=[
-                    PartitionProduceData(index=number, records=memoryview(bytearray(records)))
-                ],
-            )
-            for name, number, records in parts
-        ],
-        **{"acks": 1, **options},
-    )
+    asked = produce_request(*parts, **{"acks": 1, **options})
     answer = room.call(produce, asked, version)
     return [row.error_code for topic in answer.responses for row in topic.partition_responses]
 
@@ -607,20 +580,8 @@ def test_worker_that_dies_of_the_records_is_an_error_of_theirs(
 def many_rows(acks: int = -1) -> ProduceRequest:
     """Rows for the 100 partitions of "a" twice, with a partition and a topic that do not exist."""
     topics = [("a", range(101)), ("nope", range(70)), ("b", range(1)), ("a", range(100))]
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(
-                name=name,
-                partition_data=[
-                    PartitionProduceData(index=number, records=memoryview(bytearray(batch())))
-                    for number in numbers
-                ],
-            )
-            for name, numbers in topics
-        ],
-    )
+    rows = [(name, number, batch()) for name, numbers in topics for number in numbers]
+    return produce_request(*rows, acks=acks)
 
 
 def test_many_rows_are_answered_as_few_are(room: Replicas) -> None:
@@ -650,20 +611,7 @@ def test_many_rows_wait_for_all_of_them(room: Replicas) -> None:
     async def run() -> None:
         replicated(room)
         room.create("b", 100)
-        asked = ProduceRequest(
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[
-                TopicProduceData(
-                    name=name,
-                    partition_data=[
-                        PartitionProduceData(index=number, records=memoryview(bytearray(batch())))
-                        for number in numbers
-                    ],
-                )
-                for name, numbers in (("b", range(100)), ("a", range(1)))
-            ],
-        )
+        asked = produce_request(*(("b", n, batch()) for n in range(100)), ("a", 0, batch()))
         answer = finished(produce.in_steps(room.context(LATEST), asked))
         assert isinstance(answer, Later)
         room.partition("a").on_isr_confirmed((0,), 1, NOW)

@@ -12,7 +12,6 @@ import pytest
 
 from kwire.codec import encode
 from kwire.errors import ErrorCode
-from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from server.handlers.produce import produce
 from server.log.file_layer import FileLayer, LogFile, OpenFile
 from server.log.flush_state import FlushState
@@ -27,6 +26,7 @@ from server.replication.purgatory import Waiters
 from tests.fuzz import fuzz_native_produce
 from tests.support.forms import SOURCES, form
 from tests.support.replicas import NOW, Replicas, UnsyncedFiles, batch, values
+from tests.support.requests import produce_request
 
 #: The types of the variables in the native path.
 CLASSES: dict[str, type] = {
@@ -46,10 +46,7 @@ CLASSES: dict[str, type] = {
 
 
 def body(*rows: tuple[int, bytes], acks: int = 1) -> memoryview:
-    data = [PartitionProduceData(index=index, records=records) for index, records in rows]
-    request = ProduceRequest(
-        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="a", partition_data=data)]
-    )
+    request = produce_request(*(("a", *row) for row in rows), acks=acks)
     return memoryview(bytearray(encode(request, 11)))
 
 

@@ -36,6 +36,7 @@ from server.quotas.clients import ClientQuotas
 from server.quotas.entities import Entity
 from tests.support.forms import form
 from tests.support.replicas import NOW, Replicas, batch, topic_id
+from tests.support.requests import produce_request
 from tests.support.versions import versions
 
 REQUESTS = 20_000 if os.environ.get("KWIRE_LONG") else 2_500
@@ -351,19 +352,7 @@ def test_plain_request_waits_for_the_flush_that_flush_messages_asks_for(tmp_path
         room = Replicas(tmp_path).start()
         try:
             partition = room.create("a", configs={"flush.messages": "1"})
-            body = encode(
-                ProduceRequest(
-                    acks=1,
-                    timeout_ms=1000,
-                    topic_data=[
-                        TopicProduceData(
-                            name="a",
-                            partition_data=[PartitionProduceData(index=0, records=batch())],
-                        )
-                    ],
-                ),
-                11,
-            )
+            body = encode(produce_request(("a", 0, batch()), acks=1), 11)
             assert produce.plain is not None
             answer = produce.plain(room.context(11), memoryview(bytearray(body)), 0)
             assert isinstance(answer, Later)

@@ -24,6 +24,7 @@ from server.workers import TookTooLong
 from tests.handlers.test_transactions import fetch
 from tests.handlers.transaction_broker import ID, TOPIC, Producer, TransactionBroker, run
 from tests.support.replicas import batch
+from tests.support.requests import produce_request
 from tests.support.waiting import InThisProcess
 
 NONE = ErrorCode.NONE
@@ -98,9 +99,8 @@ def test_all_partitions_of_a_request_are_added_with_one_write(tmp_path: Path) ->
             base_sequence=0,
             is_transactional=True,
         )
-        rows = [PartitionProduceData(index=n, records=memoryview(records)) for n in (0, 1, 9)]
-        topics = [TopicProduceData(name=TOPIC, partition_data=rows)]
-        request = ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=9, topic_data=topics)
+        rows = [(TOPIC, number, records) for number in (0, 1, 9)]
+        request = produce_request(*rows, transactional_id=ID, timeout_ms=9)
         coordinator = broker.broker.rooms.transaction_coordinator
         name = ("__transaction_state", coordinator.partition_for(ID))
         state = broker.broker.rooms.replica_manager.partitions[name]

@@ -20,12 +20,6 @@ from kwire.messages.create_topics import CreatableTopic, CreatableTopicConfig, C
 from kwire.messages.end_txn import EndTxnRequest
 from kwire.messages.find_coordinator import FindCoordinatorRequest
 from kwire.messages.init_producer_id import InitProducerIdRequest
-from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from server.broker import Broker
 from server.config import BrokerConfig
 from server.coordinator.transaction.ends import STEPS_IN_TURN
@@ -36,6 +30,7 @@ from server.net.connection_info import ConnectionInfo
 from server.replication.partition import Partition
 from server.turns import SLICE_STEPS, SLICE_US, Steps, Turns
 from tests.support.replicas import batch
+from tests.support.requests import produce_request, txn_commit_request
 from tests.support.steps import finished
 
 ID = "id"
@@ -200,12 +195,8 @@ class TransactionBroker:
             base_sequence=sequence,
             is_transactional=True,
         )
-        data = PartitionProduceData(index=partition, records=memoryview(records))
-        request = ProduceRequest(
-            transactional_id=name,
-            acks=acks,
-            timeout_ms=10_000,
-            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+        request = produce_request(
+            (topic, partition, records), transactional_id=name, acks=acks, timeout_ms=10_000
         )
         answer = self.call(request, version)
         if not isinstance(answer, asyncio.Future):
@@ -249,22 +240,12 @@ class TransactionBroker:
     async def commit_offsets(
         self, producer: Producer, offsets: dict[tuple[str, int], int], version: int = 4
     ) -> list[ErrorCode]:
-        request = TxnOffsetCommitRequest(
+        request = txn_commit_request(
+            *((topic, number, offset) for (topic, number), offset in offsets.items()),
             transactional_id=ID,
             group_id=GROUP,
             producer_id=producer[0],
             producer_epoch=producer[1],
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=number, committed_offset=offset
-                        )
-                    ],
-                )
-                for (topic, number), offset in offsets.items()
-            ],
         )
         answer = await self.ask(request, version)
         return [ErrorCode(row.error_code) for t in answer.topics for row in t.partitions]

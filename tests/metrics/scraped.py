@@ -12,16 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from kwire.codec import decode, encode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.builder import BatchBuilder
 from server.broker import Broker
 from server.config import BrokerConfig
 from tests.http.test_health import get
+from tests.support.requests import commit_request, produce_request
 
 RECORDS = 30
 
@@ -88,10 +85,7 @@ class Client:
         builder = BatchBuilder()
         for number in range(records):
             builder.append(1_700_000_000_000 + number, None, b"v" * 100)
-        rows = [PartitionProduceData(index=partition, records=builder.build())]
-        request = ProduceRequest(
-            acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=rows)]
-        )
+        request = produce_request((topic, partition, builder.build()))
         await self.ask(0, 9, request, flexible=True)
 
     async def fetch(self, topic: str, partition: int = 0, offset: int = 0) -> None:
@@ -107,12 +101,7 @@ class Client:
         await self.ask(1, 12, request, flexible=True)
 
     async def commit(self, group: str, topic: str, offset: int) -> None:
-        rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
-        request = OffsetCommitRequest(
-            group_id=group,
-            generation_id_or_member_epoch=-1,
-            topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)],
-        )
+        request = commit_request((topic, 0, offset), group_id=group)
         body = await self.ask(8, 7, request, flexible=False)
         answer = decode(OffsetCommitResponse, body, 7)
         assert [row.error_code for row in answer.topics[0].partitions] == [0]
