@@ -24,7 +24,7 @@ from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicPr
 from kwire.records.batch import BatchBuilder
 from server.client.wire import Wire
 from server.log.cleaner.log_cleaner import LogCleaner
-from server.log.cleaner.worker import CleanSession, Throttle
+from server.log.cleaner.worker import CleanSession, IoThrottle
 from server.log.file_layer import FileLayer
 from server.log.log import AppendInfo, Log
 from server.log.log_config import LogConfig
@@ -80,7 +80,7 @@ def speed() -> None:
             round_ = cleaner.next_round(now_ms)
             assert round_ is not None
             started = time.process_time()
-            throttle = Throttle(float("inf"), time.monotonic, time.sleep)
+            throttle = IoThrottle(float("inf"), time.monotonic, time.sleep)
             session = CleanSession(round_.plan, log.layer, throttle)
             cleaner.keys_read(round_, session.read_keys().end_offset)
             read = kept = 0

@@ -20,7 +20,7 @@ from typing import Any
 
 from kwire.api import ApiKey
 from kwire.records.builder import BatchBuilder
-from server.metrics.names import Kind
+from server.metrics.names import MBeanKind
 from server.metrics.table import ROWS, SeriesRow
 from tests.metrics.scraped import parse
 from tests.support.broker_process import BrokerProcess, KwireBroker, free_port
@@ -209,15 +209,15 @@ def kwire_values(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], floa
 
 def attributes(row: SeriesRow) -> list[tuple[str, str, tuple[tuple[str, str], ...], bool]]:
     """The compared values of an MBean: (attribute, suffix of the series, further labels, whether it only grows)."""
-    if row.kind is Kind.METER:
+    if row.kind is MBeanKind.METER:
         return [("Count", "", (), True)]
-    if row.kind is Kind.HISTOGRAM:
+    if row.kind is MBeanKind.HISTOGRAM:
         return [
             ("Count", "_count", (), True),
             ("50thPercentile", "", (("quantile", "0.50"),), False),
             ("99thPercentile", "", (("quantile", "0.99"),), False),
         ]
-    if row.kind is Kind.FLAT:
+    if row.kind is MBeanKind.FLAT:
         attribute = row.bean.partition("[")[2].rstrip("]")
         return [(attribute, "", (), attribute.endswith("-total"))]
     return [("Value", "", (), False)]

@@ -22,7 +22,7 @@ CLAIM = "kwire.json"
 INITIAL = "kwire-initial.json"
 
 
-class Batch(NamedTuple):
+class QueryBatch(NamedTuple):
     """The offsets of one batch: from `starts` to before `ends`. A new partition has no start."""
 
     starts: Offsets
@@ -116,7 +116,7 @@ class Checkpoint:
         """Record where a new query begins, for a source for which Spark does not."""
         self.storage.replace(INITIAL, json.dumps(tree_of(offsets)).encode())
 
-    def last(self) -> Batch | None:
+    def last(self) -> QueryBatch | None:
         """The newest batch that was begun."""
         newest = self._newest("offsets")
         return None if newest is None else self.batch(newest)
@@ -126,10 +126,10 @@ class Checkpoint:
         newest = self._newest("commits")
         return {} if newest is None else self._ends(newest)
 
-    def batch(self, number: int) -> Batch:
+    def batch(self, number: int) -> QueryBatch:
         """What a batch covers. Raises Problem if its file is damaged."""
         before = self._ends(number - 1) if number else {}
-        return Batch({**self.initial(), **before}, self._ends(number))
+        return QueryBatch({**self.initial(), **before}, self._ends(number))
 
     def _ends(self, number: int) -> Offsets:
         name = f"offsets/{number}"

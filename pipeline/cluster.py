@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from .committer import Committed, Committer, committed
+from .committer import Committed, OffsetCommitter, committed
 from .offsets import Offsets
 from .options import chosen_topics
 from .problems import Problem, WrongCall
@@ -64,7 +64,7 @@ class Cluster:
         except KafkaException as error:
             # No broker has been asked yet, so a setting's name or value is wrong.
             raise WrongCall(f"--client-property: {error.args[0].str()}") from error
-        self._committers: dict[str, Committer] = {}
+        self._committers: dict[str, OffsetCommitter] = {}
         self._is_first = True
         self._has_answered = False
         self._known: list[str] = []
@@ -216,7 +216,7 @@ class Cluster:
         """Store offsets for a group without members."""
         try:
             if group not in self._committers:
-                self._committers[group] = Committer(self._settings, group, silent())
+                self._committers[group] = OffsetCommitter(self._settings, group, silent())
             self._committers[group].commit(offsets, PATIENCE)
         except KafkaException as error:
             raise Problem(f"cannot commit offsets of group {group}: {reason(error)}") from error

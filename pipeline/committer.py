@@ -59,7 +59,7 @@ def committed(
     }
 
 
-class Committer:
+class OffsetCommitter:
     """A consumer that only commits.
 
     AdminClient could do it too, but its requests to a group's coordinator abort the whole process if the broker goes away

@@ -36,7 +36,7 @@ from .manifest import Archive
 from .problems import Problem, explain
 from .tables.changes import RANGES
 from .tables.options import FORMATS
-from .tables.place import Place
+from .tables.place import TablePlace
 
 SOURCE, TARGET = "orders", "orders-again"
 PARTITIONS = 4
@@ -56,7 +56,7 @@ Headers = dict[str, str | bytes | None] | list[tuple[str, str | bytes | None]]
 
 
 @dataclass
-class Content:
+class Checksum:
     """The number of records in each partition, and a checksum over their full content in order."""
 
     counts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
@@ -128,9 +128,9 @@ def _create(cluster: Cluster) -> None:
         answer.result(START_S)
 
 
-def produce(bootstrap: str, count: int) -> tuple[Content, int]:
+def produce(bootstrap: str, count: int) -> tuple[Checksum, int]:
     """Produce `count` committed records and some aborted ones; returns the committed content and the number aborted."""
-    content, aborted = Content(), 0
+    content, aborted = Checksum(), 0
     size = max(1, min(TRANSACTION, count // 100))
     number, start = 0, int(time.time() * 1000) - 3 * HOUR_MS
     step = 3 * HOUR_MS / max(1, count)
@@ -170,7 +170,7 @@ def produce(bootstrap: str, count: int) -> tuple[Content, int]:
 
 
 def _send(
-    producer: Producer, numbers: range, start: int, step: float, content: Content | None
+    producer: Producer, numbers: range, start: int, step: float, content: Checksum | None
 ) -> None:
     """Send the records with these numbers; the content of a record follows from its number."""
     send = producer.produce
@@ -197,9 +197,9 @@ def _send(
             producer.poll(0)
 
 
-def read_back(cluster: Cluster, topic: str) -> Content:
+def read_back(cluster: Cluster, topic: str) -> Checksum:
     """The content of a topic that a read_committed consumer sees."""
-    content = Content()
+    content = Checksum()
     settings: dict[str, str | bool] = {
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
@@ -235,7 +235,7 @@ def _audit(*words: str) -> Report:
 
 def show_table(archive: Path, name: str) -> None:
     """Print the commits of a table, with the offsets that each says of itself."""
-    place = Place(
+    place = TablePlace(
         Archive(archive), make_parser("archive").parse_args(["archive", f"--path={archive}"])
     )
     table = place.table(name, SOURCE)

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from .bar import Bar
 from .cluster import Cluster
-from .group_offsets import GroupOffsets
+from .group_offsets import BatchOffsets
 from .interrupts import ENDING
 from .log_cluster import LogCluster
 from .problems import Problem, explain
@@ -78,7 +78,7 @@ def follow(
     `group`; those of the last batch are committed before this returns. If one query fails, the
     others are stopped and its error is raised: a Problem if users can cause it (`problems.py`), else Spark's own.
     """
-    offsets, ended = GroupOffsets(cluster, group), _Ended()
+    offsets, ended = BatchOffsets(cluster, group), _Ended()
     # In this order, because the last one knows when those before it have seen everything.
     listeners: list[StreamingQueryListener] = [offsets, ended]
     if not quiet:
@@ -120,7 +120,7 @@ def follow(
     return 0
 
 
-def _wait(queries: list[StreamingQuery], offsets: GroupOffsets, stopping: threading.Event) -> None:
+def _wait(queries: list[StreamingQuery], offsets: BatchOffsets, stopping: threading.Event) -> None:
     """Wait until no query runs any more; raises the error of the first that fails."""
     running = list(queries)
     while running and not stopping.is_set():

@@ -18,7 +18,7 @@ from .offsets import Offsets, kafka_offsets
 from .problems import Problem
 
 
-class GroupOffsets(StreamingQueryListener):
+class BatchOffsets(StreamingQueryListener):
     """Keeps each finished batch's end offsets, until `flush` commits the latest ones to a group.
 
     Spark calls the listener in a thread of its own; `flush` is called by the thread that waits for the query, so that a broker

@@ -29,7 +29,7 @@ RENEWAL_S = 5.0
 _FREE = b"{}"
 
 
-class Files(Protocol):
+class LeaseFiles(Protocol):
     """What a lease needs of a storage (`storage.Storage`)."""
 
     def list(self, folder: str) -> list: ...  # type: ignore[type-arg]
@@ -44,7 +44,7 @@ class Lease:
 
     def __init__(
         self,
-        files: Files,
+        files: LeaseFiles,
         name: str,
         *,
         now: Callable[[], float] = time.monotonic,

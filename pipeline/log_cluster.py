@@ -20,7 +20,7 @@ from .segments import plan
 from .segments.errors import SegmentError
 from .segments.logs import PartitionLog
 from .segments.options import Options, parse
-from .segments.slices import Slice
+from .segments.slices import OffsetSlice
 
 
 class LogCluster:
@@ -88,7 +88,7 @@ class LogCluster:
 
     def slices(
         self, begins: Offsets, ends: Offsets, *, read_committed: bool, go_on: bool
-    ) -> tuple[Options, list[Slice]]:
+    ) -> tuple[Options, list[OffsetSlice]]:
         """What tasks have to read between these offsets, and how. Raises Problem if records are gone, unless it is to go on."""
         isolation = "read_committed" if read_committed else "read_uncommitted"
         options = parse(

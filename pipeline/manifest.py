@@ -55,7 +55,7 @@ class ArchiveFile:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """A range of offsets of one partition, and the files that hold all of its records.
 
     The range is what was to be read: `rows` may be fewer, because aborted or compacted records and transaction markers have
@@ -82,14 +82,14 @@ class Entry:
         return sum(file.size for file in self.files)
 
     @staticmethod
-    def of(tree: dict[str, Any]) -> Entry:
+    def of(tree: dict[str, Any]) -> ManifestEntry:
         """Read an entry from a manifest's JSON. Raises KeyError, TypeError or ValueError if it is not one."""
         for name in ("partition", "first_offset", "last_offset", "rows"):
             if type(tree[name]) is not int:
                 raise TypeError(f"{name} is {tree[name]!r}")
         files = tuple(ArchiveFile(**file) for file in tree["files"])
         lost = tuple((first, last) for first, last in tree["lost"])
-        return Entry(**{**tree, "files": files, "lost": lost})
+        return ManifestEntry(**{**tree, "files": files, "lost": lost})
 
 
 class Conflict(Exception):
@@ -101,7 +101,7 @@ class _State:
     """The sum of all commits up to a number."""
 
     number: int = -1
-    entries: dict[tuple[str, int, int], Entry] = field(default_factory=dict)
+    entries: dict[tuple[str, int, int], ManifestEntry] = field(default_factory=dict)
     #: The offset from which each partition is to be read next.
     ends: Offsets = field(default_factory=dict)
     #: Topic -> its id, if the broker gave one when its records were read.
@@ -116,7 +116,7 @@ class _State:
             entry = self.entries.pop((topic, partition, first))
             self.replaced.update({file.path: commit["at_ms"] for file in entry.files})
         for tree in commit.get("added", ()):
-            entry = Entry.of(tree)
+            entry = ManifestEntry.of(tree)
             self.add(entry)
             for file in entry.files:
                 # A compaction keeps files that do not need rewriting.
@@ -127,13 +127,13 @@ class _State:
         self.number = commit["number"]
         self.is_sealed = CHECKSUM in commit
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ManifestEntry) -> None:
         self.entries[entry.key] = entry
         place = entry.topic, entry.partition
         self.ends[place] = max(self.ends.get(place, 0), entry.last_offset + 1)
 
 
-class Content(Protocol):
+class ArchiveContent(Protocol):
     """What an archive has, as its manifests or its tables say."""
 
     #: What users call it.
@@ -142,7 +142,7 @@ class Content(Protocol):
     path: str
     storage: Storage
 
-    def entries(self, topics: Collection[str] | None = None) -> list[Entry]:
+    def entries(self, topics: Collection[str] | None = None) -> list[ManifestEntry]:
         """The entries of these topics, or of all, sorted by topic, partition and offset."""
 
     def check(self, topics: Collection[str] | None = None) -> None:
@@ -241,7 +241,7 @@ class Archive:
                 replaced=tree["replaced"],
                 is_sealed=CHECKSUM in tree,
             )
-            for entry in map(Entry.of, tree["entries"]):
+            for entry in map(ManifestEntry.of, tree["entries"]):
                 state.add(entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Problem(f"{self.storage.location(name)} is damaged: {error!r}") from error
@@ -276,7 +276,7 @@ class Archive:
         assert self._state is not None
         return self._state
 
-    def entries(self, topics: Collection[str] | None = None) -> list[Entry]:
+    def entries(self, topics: Collection[str] | None = None) -> list[ManifestEntry]:
         """The entries of these topics, or of all, sorted by topic, partition and offset."""
         entries = self._known.entries
         return [entries[key] for key in sorted(entries) if topics is None or key[0] in topics]
@@ -294,7 +294,7 @@ class Archive:
 
         That also finds entries that someone has removed from manifests without checksums.
         """
-        before: Entry | None = None
+        before: ManifestEntry | None = None
         for entry in self.entries(topics):
             name = f"{entry.topic}-{entry.partition}"
             if sum(file.rows for file in entry.files) != entry.rows:
@@ -342,7 +342,10 @@ class Archive:
         return tree.get(CHECKSUM) or _checksum(tree)
 
     def commit_batch(
-        self, entries: Iterable[Entry], batch: int, topic_ids: Mapping[str, str] | None = None
+        self,
+        entries: Iterable[ManifestEntry],
+        batch: int,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> None:
         """Add what a batch has written, with the ids of its topics.
 
@@ -366,7 +369,9 @@ class Archive:
         entries_ = [asdict(entry) for entry in added]
         self._commit(fits, kind="batch", batch=batch, added=entries_, **more)
 
-    def commit_compaction(self, removed: Iterable[Entry], added: Iterable[Entry]) -> None:
+    def commit_compaction(
+        self, removed: Iterable[ManifestEntry], added: Iterable[ManifestEntry]
+    ) -> None:
         """Replace entries by others with the same content. Raises Conflict if some have been replaced already."""
         old = list(removed)
 

@@ -46,7 +46,7 @@ class StoredBatches(NamedTuple):
         return found
 
 
-class Refused(Problem):
+class FetchRefused(Problem):
     """A broker answers a Fetch with an error, also when it is asked again; None: no broker leads the partition."""
 
     def __init__(self, text: str, error: ErrorCode | None) -> None:
@@ -79,7 +79,7 @@ class StoredClient:
     ) -> StoredBatches:
         """The batches beginning with the one that contains an offset; up to the last stable offset if `committed`.
 
-        Waits while a quota is used up. Errors: Refused for a partition that cannot be read.
+        Waits while a quota is used up. Errors: FetchRefused for a partition that cannot be read.
         """
         request = fetch_request(
             {(topic, partition): offset},
@@ -93,7 +93,9 @@ class StoredClient:
             while not answer.responses and not answer.error_code:
                 seconds = max(answer.throttle_time_ms / 1000, AGAIN_S)
                 if waited + seconds > QUOTA_S:
-                    raise Refused(f"cannot read {topic}-{partition}: the quota is used up", None)
+                    raise FetchRefused(
+                        f"cannot read {topic}-{partition}: the quota is used up", None
+                    )
                 time.sleep(seconds)
                 waited += seconds
                 answer = self._ask(request, leader)
@@ -104,7 +106,7 @@ class StoredClient:
             self._leaders.clear()
             if last_try:
                 error = ErrorCode(part.error_code)
-                raise Refused(
+                raise FetchRefused(
                     f"cannot read {topic}-{partition} at offset {offset}: {error.name}", error
                 )
         raise AssertionError
@@ -135,7 +137,7 @@ class StoredClient:
         (row,) = self._metadata([topic]).topics
         if self._leaders.get(place, -1) < 0:
             is_unknown = row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(
+            raise FetchRefused(
                 f"{topic}-{partition} has no leader",
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else None,
             )

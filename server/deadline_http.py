@@ -44,10 +44,10 @@ class Deadline:
         return min(left_ms / 1000, STILL_S)
 
     def received(self, count: int) -> int:
-        """Count received bytes. Errors: TooLarge."""
+        """Count received bytes. Errors: AnswerTooLarge."""
         self._left -= count
         if self._left < 0:
-            raise TooLarge(f"more than {self._most} bytes were sent")
+            raise AnswerTooLarge(f"more than {self._most} bytes were sent")
         return count
 
     def connected(self, address: tuple[str, int]) -> socket.socket:
@@ -92,7 +92,7 @@ class DeadlinePassed(OSError):
     """A request took longer than its whole time."""
 
 
-class TooLarge(OSError):
+class AnswerTooLarge(OSError):
     """A server has sent more than is read for one request."""
 
 

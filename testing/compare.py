@@ -99,7 +99,7 @@ def recorded(exchanges: Sequence[Exchange]) -> list[Played]:
 
 def compare(one: Sequence[Played], other: Sequence[Played]) -> list[Difference]:
     """Compare what two brokers have answered to the same requests, in this order."""
-    comparison = Comparison()
+    comparison = IdComparison()
     found = []
     for number, (left, right) in enumerate(zip(one, other, strict=True), 1):
         for path, *values in comparison.of(left, right):
@@ -110,7 +110,7 @@ def compare(one: Sequence[Played], other: Sequence[Played]) -> list[Difference]:
 Row = tuple[str, Any, Any]
 
 
-class Comparison:
+class IdComparison:
     """Remembers which ids stand for which."""
 
     def __init__(self) -> None:

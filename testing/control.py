@@ -32,7 +32,7 @@ from .client import topics
 from .client.connections import KafkaError
 from .faults import DiskFault, Fault, Rule, UnusedFault
 from .nearest import nearest
-from .words import BadRequest, Refused, Word, checked, from_query
+from .words import ActionRefused, BadRequest, Word, checked, from_query
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -52,7 +52,7 @@ class NotFound(LookupError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class OperationArguments:
     """The arguments of an operation.
 
     Shape: `named` are the parts of the path in braces.
@@ -64,7 +64,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ControlOperation:
     """One method of one path.
 
     Shape: `body` are the words of the request's JSON object, None if it has none; `reads_body` checks it where it is more than
@@ -74,7 +74,7 @@ class Operation:
     method: str
     path: str
     summary: str
-    do: Callable[[Control, Asked], Any]
+    do: Callable[[Control, OperationArguments], Any]
     status: int = 200
     body: Mapping[str, Word] | None = None
     query: Mapping[str, Word] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Control:
         try:
             operation, named = self._found(request)
             self._admit(request, operation)
-            asked = Asked(
+            asked = OperationArguments(
                 named, from_query(request.query, operation.query), _body(request, operation)
             )
             if operation.is_open:
@@ -146,7 +146,7 @@ class Control:
             return as_json(400, {"error": str(error)})
         except KafkaError as error:
             return as_json(409, {"error": str(error), "code": error.code.name})
-        except Refused as error:
+        except ActionRefused as error:
             return as_json(409, {"error": str(error)})
         except TimeoutError as error:
             return as_json(504, {"error": str(error)})
@@ -154,7 +154,7 @@ class Control:
             return value
         return as_json(operation.status, value)
 
-    def _found(self, request: HttpRequest) -> tuple[Operation, dict[str, str]]:
+    def _found(self, request: HttpRequest) -> tuple[ControlOperation, dict[str, str]]:
         parts = [unquote(part) for part in request.path.strip("/").split("/")]
         method = "GET" if request.method == "HEAD" else request.method
         others = []
@@ -172,7 +172,7 @@ class Control:
             raise NotFound(f"there is no fork {below[1]}")
         raise NotFound(f"there is nothing at {request.path}{known}")
 
-    def _admit(self, request: HttpRequest, operation: Operation) -> None:
+    def _admit(self, request: HttpRequest, operation: ControlOperation) -> None:
         """Errors: _Denied for a page of another site in a browser, and for whoever has no token."""
         headers = request.headers
         origin, host = headers.get("origin", ""), headers.get("host", "").lower()
@@ -189,23 +189,23 @@ class Control:
 
     # -- topics
 
-    def topics(self, _: Asked) -> Any:
+    def topics(self, _: OperationArguments) -> Any:
         return {"topics": topics.names(self.broker.client)}
 
-    def create_topic(self, asked: Asked) -> Any:
+    def create_topic(self, asked: OperationArguments) -> Any:
         given = dict(asked.body)
         topic = self.broker.topic(given.pop("name", None), **given)
         return self._topic(topic)
 
-    def topic(self, asked: Asked) -> Any:
+    def topic(self, asked: OperationArguments) -> Any:
         return self._topic(self._known_topic(asked))
 
-    def delete_topic(self, asked: Asked) -> Any:
+    def delete_topic(self, asked: OperationArguments) -> Any:
         name = self._known_topic(asked)
         topics.delete(self.broker.client, [name])
         return {"topics": topics.names(self.broker.client)}
 
-    def _known_topic(self, asked: Asked) -> str:
+    def _known_topic(self, asked: OperationArguments) -> str:
         name, known = asked.named["topic"], topics.names(self.broker.client)
         if name not in known:
             raise NotFound(f"there is no topic {name!r}{nearest(name, known)}")
@@ -227,35 +227,35 @@ class Control:
 
     # -- time
 
-    def clock(self, _: Asked) -> Any:
+    def clock(self, _: OperationArguments) -> Any:
         clock = self.broker.clock
         return {"now_ms": clock.now_ms(), "frozen": clock.is_frozen}
 
-    def freeze(self, asked: Asked) -> Any:
+    def freeze(self, asked: OperationArguments) -> Any:
         self.broker.clock.freeze(**asked.body)
         return self.clock(asked)
 
-    def resume(self, asked: Asked) -> Any:
+    def resume(self, asked: OperationArguments) -> Any:
         self.broker.clock.resume()
         return self.clock(asked)
 
-    def advance(self, asked: Asked) -> Any:
+    def advance(self, asked: OperationArguments) -> Any:
         keep = asked.body.get("keep_members", False)
         with _naming("duration"):
             self.broker.clock.advance(asked.body["duration"], keep_members=keep)
         return self.clock(asked)
 
-    def jump(self, asked: Asked) -> Any:
+    def jump(self, asked: OperationArguments) -> Any:
         with _naming("duration"):
             self.broker.clock.jump(asked.body["duration"])
         return self.clock(asked)
 
     # -- faults
 
-    def faults(self, _: Asked) -> Any:
+    def faults(self, _: OperationArguments) -> Any:
         return {"faults": [_rule(number, rule) for number, rule in self._rules.items()]}
 
-    def add_faults(self, asked: Asked) -> Any:
+    def add_faults(self, asked: OperationArguments) -> Any:
         body = asked.body
         if isinstance(body, dict) and "faults" in body:
             if len(body) > 1:
@@ -272,17 +272,17 @@ class Control:
         self._rules |= added
         return {"faults": [_rule(number, rule) for number, rule in added.items()]}
 
-    def fault(self, asked: Asked) -> Any:
+    def fault(self, asked: OperationArguments) -> Any:
         number = _number(asked.named["fault"], self._rules, "rule")
         return _rule(number, self._rules[number])
 
-    def remove_fault(self, asked: Asked) -> Any:
+    def remove_fault(self, asked: OperationArguments) -> Any:
         number = _number(asked.named["fault"], self._rules, "rule")
         rule = self._rules.pop(number)
         _end(rule)
         return _rule(number, rule)
 
-    def remove_faults(self, asked: Asked) -> Any:
+    def remove_faults(self, asked: OperationArguments) -> Any:
         removed = self.faults(asked)
         while self._rules:
             _end(self._rules.popitem()[1])
@@ -290,58 +290,58 @@ class Control:
 
     # -- fencing
 
-    def fence(self, asked: Asked) -> Any:
+    def fence(self, asked: OperationArguments) -> Any:
         self.broker.fence(**asked.body)
         return asked.body
 
     # -- recordings
 
-    def recordings(self, _: Asked) -> Any:
+    def recordings(self, _: OperationArguments) -> Any:
         return {"recordings": [_recording(*each) for each in self._recorders.items()]}
 
-    def record(self, _: Asked) -> Any:
+    def record(self, _: OperationArguments) -> Any:
         number = next(self._numbers)
         self._recorders[number] = self.broker.record()
         return _recording(number, self._recorders[number])
 
-    def recording(self, asked: Asked) -> Any:
+    def recording(self, asked: OperationArguments) -> Any:
         number, recorder = self._recorder(asked)
         found = [each.to_json() for each in recorder.requests(**asked.query)]
         return {**_recording(number, recorder), "exchanges": found}
 
-    def recording_lines(self, asked: Asked) -> Any:
+    def recording_lines(self, asked: OperationArguments) -> Any:
         _, recorder = self._recorder(asked)
         lines = [json.dumps(each.to_json()) + "\n" for each in recorder.requests(**asked.query)]
         return HttpResponse(200, "".join(lines).encode(), JSON_LINES)
 
-    def stop_recording(self, asked: Asked) -> Any:
+    def stop_recording(self, asked: OperationArguments) -> Any:
         number, recorder = self._recorder(asked)
         recorder.stop()
         return _recording(number, recorder)
 
-    def remove_recording(self, asked: Asked) -> Any:
+    def remove_recording(self, asked: OperationArguments) -> Any:
         number, recorder = self._recorder(asked)
         recorder.stop()
         del self._recorders[number]
         return _recording(number, recorder)
 
-    def _recorder(self, asked: Asked) -> tuple[int, Recorder]:
+    def _recorder(self, asked: OperationArguments) -> tuple[int, Recorder]:
         number = _number(asked.named["recording"], self._recorders, "recording")
         return number, self._recorders[number]
 
     # -- forks
 
-    def forks(self, _: Asked) -> Any:
+    def forks(self, _: OperationArguments) -> Any:
         return {"forks": [_fork(*each) for each in self._forks.items()]}
 
-    def add_fork(self, _: Asked) -> Any:
+    def add_fork(self, _: OperationArguments) -> Any:
         if len(self._forks) >= MAX_FORKS:
-            raise Refused(f"there are {MAX_FORKS} forks; remove some")
+            raise ActionRefused(f"there are {MAX_FORKS} forks; remove some")
         number = next(self._numbers)
         self._forks[number] = Control(self.broker.fork(), self._token)
         return _fork(number, self._forks[number])
 
-    def remove_fork(self, asked: Asked) -> Any:
+    def remove_fork(self, asked: OperationArguments) -> Any:
         number = _number(asked.named["fork"], self._forks, "fork")
         fork = self._forks.pop(number)
         fork.close()
@@ -350,9 +350,9 @@ class Control:
 
     # -- the broker
 
-    def reset(self, asked: Asked) -> Any:
+    def reset(self, asked: OperationArguments) -> Any:
         if self.broker.keeps_data:
-            raise Refused(
+            raise ActionRefused(
                 "this broker was given a directory for its data; only a broker with temporary data "
                 "(without --data-dir and log.dirs) can be reset"
             )
@@ -362,13 +362,13 @@ class Control:
         self.broker.empty()
         return self.health(asked)
 
-    def health(self, _: Asked) -> Any:
+    def health(self, _: OperationArguments) -> Any:
         broker = self.broker
         if broker.failure is not None:
             return as_json(503, {"status": "failed", "error": broker.failure})
         return {"status": "ready", "bootstrap_servers": broker.bootstrap_servers}
 
-    def description(self, _: Asked) -> Any:
+    def description(self, _: OperationArguments) -> Any:
         return openapi()
 
 
@@ -447,7 +447,7 @@ def _whole_number(digits: str) -> int:
     return number
 
 
-def _body(request: HttpRequest, operation: Operation) -> Any:
+def _body(request: HttpRequest, operation: ControlOperation) -> Any:
     """The body of a request, of the kinds that the operation needs. Errors: BadRequest."""
     if operation.body is None:
         return None
@@ -461,19 +461,19 @@ def _body(request: HttpRequest, operation: Operation) -> Any:
 
 
 OPERATIONS = (
-    Operation("GET", "/v1/health", "whether the broker serves, and its address", Control.health, is_open=True),
-    Operation("GET", "/v1/openapi.json", "this description", Control.description, is_open=True),
-    Operation("GET", "/v1/topics", "the names of all topics", Control.topics),
-    Operation("POST", "/v1/topics", "create a topic, which is usable at once", Control.create_topic, 201, words.TOPIC),
-    Operation("GET", "/v1/topics/{topic}", "the topic's partitions and their offsets", Control.topic),
-    Operation("DELETE", "/v1/topics/{topic}", "delete a topic", Control.delete_topic),
-    Operation("GET", "/v1/clock", "the broker's time", Control.clock),
-    Operation("POST", "/v1/clock/freeze", "stop the broker's time", Control.freeze, body=words.FREEZE),
-    Operation("POST", "/v1/clock/resume", "let the time run again", Control.resume),
-    Operation("POST", "/v1/clock/advance", "let a duration pass at once", Control.advance, body=words.ADVANCE),
-    Operation("POST", "/v1/clock/jump", "set the wall clock forward or back", Control.jump, body=words.JUMP),
-    Operation("GET", "/v1/faults", "the rules, and how often each has applied", Control.faults),
-    Operation(
+    ControlOperation("GET", "/v1/health", "whether the broker serves, and its address", Control.health, is_open=True),
+    ControlOperation("GET", "/v1/openapi.json", "this description", Control.description, is_open=True),
+    ControlOperation("GET", "/v1/topics", "the names of all topics", Control.topics),
+    ControlOperation("POST", "/v1/topics", "create a topic, which is usable at once", Control.create_topic, 201, words.TOPIC),
+    ControlOperation("GET", "/v1/topics/{topic}", "the topic's partitions and their offsets", Control.topic),
+    ControlOperation("DELETE", "/v1/topics/{topic}", "delete a topic", Control.delete_topic),
+    ControlOperation("GET", "/v1/clock", "the broker's time", Control.clock),
+    ControlOperation("POST", "/v1/clock/freeze", "stop the broker's time", Control.freeze, body=words.FREEZE),
+    ControlOperation("POST", "/v1/clock/resume", "let the time run again", Control.resume),
+    ControlOperation("POST", "/v1/clock/advance", "let a duration pass at once", Control.advance, body=words.ADVANCE),
+    ControlOperation("POST", "/v1/clock/jump", "set the wall clock forward or back", Control.jump, body=words.JUMP),
+    ControlOperation("GET", "/v1/faults", "the rules, and how often each has applied", Control.faults),
+    ControlOperation(
         "POST",
         "/v1/faults",
         "add a rule or a list of rules; if one is invalid, none is added",
@@ -482,44 +482,44 @@ OPERATIONS = (
         words.FAULT,
         checks_body=False,
     ),
-    Operation("DELETE", "/v1/faults", "remove all rules", Control.remove_faults),
-    Operation("GET", "/v1/faults/{fault}", "a rule, and how often it has applied", Control.fault),
-    Operation("DELETE", "/v1/faults/{fault}", "remove a rule", Control.remove_fault),
-    Operation(
+    ControlOperation("DELETE", "/v1/faults", "remove all rules", Control.remove_faults),
+    ControlOperation("GET", "/v1/faults/{fault}", "a rule, and how often it has applied", Control.fault),
+    ControlOperation("DELETE", "/v1/faults/{fault}", "remove a rule", Control.remove_fault),
+    ControlOperation(
         "POST",
         "/v1/fence",
         "fence a producer, or remove the members of a group",
         Control.fence,
         body=words.FENCE,
     ),
-    Operation("GET", "/v1/recordings", "the recordings", Control.recordings),
-    Operation("POST", "/v1/recordings", "record all requests and responses from now on", Control.record, 201),
-    Operation(
+    ControlOperation("GET", "/v1/recordings", "the recordings", Control.recordings),
+    ControlOperation("POST", "/v1/recordings", "record all requests and responses from now on", Control.record, 201),
+    ControlOperation(
         "GET",
         "/v1/recordings/{recording}",
         "the recorded requests and responses",
         Control.recording,
         query=words.REQUESTS,
     ),
-    Operation(
+    ControlOperation(
         "GET",
         "/v1/recordings/{recording}/lines",
         "the same as JSON Lines, as `save` writes them",
         Control.recording_lines,
         query=words.REQUESTS,
     ),
-    Operation("POST", "/v1/recordings/{recording}/stop", "stop recording", Control.stop_recording),
-    Operation("DELETE", "/v1/recordings/{recording}", "delete a recording", Control.remove_recording),
-    Operation("GET", "/v1/fork", "the forks", Control.forks),
-    Operation(
+    ControlOperation("POST", "/v1/recordings/{recording}/stop", "stop recording", Control.stop_recording),
+    ControlOperation("DELETE", "/v1/recordings/{recording}", "delete a recording", Control.remove_recording),
+    ControlOperation("GET", "/v1/fork", "the forks", Control.forks),
+    ControlOperation(
         "POST",
         "/v1/fork",
         "start another broker with a copy of this broker's current state",
         Control.add_fork,
         201,
     ),
-    Operation("DELETE", "/v1/fork/{fork}", "stop and delete a fork", Control.remove_fork),
-    Operation(
+    ControlOperation("DELETE", "/v1/fork/{fork}", "stop and delete a fork", Control.remove_fork),
+    ControlOperation(
         "POST",
         "/v1/reset",
         "start afresh on the same ports: without topics, groups, rules, recordings or forks, at the machine's time",
@@ -602,7 +602,7 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _body_schema(operation: Operation) -> dict[str, Any]:
+def _body_schema(operation: ControlOperation) -> dict[str, Any]:
     assert operation.body is not None
     if operation.checks_body:
         return words.schema(operation.body)

@@ -90,7 +90,7 @@ class WatchedHandlers:
                 return function(ctx, message)
             self.requests[-1] += f"  <- {rule}"
             rows.own_bytes(message)
-            return self._faulty(Run(rule, inner, function, ctx, message, names))
+            return self._faulty(RuleRun(rule, inner, function, ctx, message, names))
 
         def of_broker(ctx: RequestContext, message: Any) -> Any:
             if not any(rule.from_broker is not None for rule in self.rules):
@@ -106,7 +106,7 @@ class WatchedHandlers:
                 f"{ctx.services.clock.now_ms()} {inner.name} v{ctx.version} from broker {sender}  <- {rule}"
             )
             rows.own_bytes(message)
-            return self._faulty(Run(rule, inner, function, ctx, message, names))
+            return self._faulty(RuleRun(rule, inner, function, ctx, message, names))
 
         return handle
 
@@ -117,7 +117,7 @@ class WatchedHandlers:
                 return rule
         return None
 
-    def _faulty(self, run: Run) -> Later[Any]:
+    def _faulty(self, run: RuleRun) -> Later[Any]:
         task = asyncio.ensure_future(run.answer(self._jump, self.session_of))
         # The connection's next request waits, even a Produce: else it would overtake.
         return Later(run.ctx, task, None, task.cancel, overlap=False)
@@ -132,7 +132,7 @@ def copy_of(handler: Handler[Any]) -> Handler[Any]:
 
 
 @dataclasses.dataclass(slots=True)
-class Run:
+class RuleRun:
     """One request on which a rule acts. Shape: `names` are those of the topics that exist, by topic id."""
 
     rule: Fault

@@ -66,7 +66,7 @@ class Node:
         *,
         as_zookeeper: bool,
     ) -> None:
-        self.files = Files(clock)
+        self.files = NodeFiles(clock)
         self._loop = loop
         self._clock = clock
         self._tap: Any = None
@@ -303,7 +303,7 @@ class WatchedBroker(Broker):
         self.watched.stand_before(rooms.dispatcher.handlers.by_key)
 
 
-class Files(FileLayer):
+class NodeFiles(FileLayer):
     """The files of the operating system, without waiting for the disk, and with faults.
 
     Shape: `rules` is replaced, never changed.
@@ -392,7 +392,7 @@ class InlineExecutor(Executor):
     Shape: while rules make the disk slow, its work is done in threads, so that nothing else waits for it.
     """
 
-    def __init__(self, files: Files, **options: Any) -> None:
+    def __init__(self, files: NodeFiles, **options: Any) -> None:
         super().__init__(**options)
         self._files = files
         #: The state of log compaction between calls; in the product, it is in a separate process.

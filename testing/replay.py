@@ -151,7 +151,7 @@ class Chosen:
         return bytes(buffer)
 
 
-class Line:
+class ReplayedConnection:
     """One connection of the replay."""
 
     def __init__(self, address: tuple[str, int], client_id: str | None) -> None:
@@ -195,7 +195,7 @@ class Player:
         self._patience_s = patience_s
         self._names = recording.names
         self._chosen = Chosen()
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, ReplayedConnection] = {}
         self._played: dict[int, Played] = {}
 
     def play(self) -> list[Played]:
@@ -258,7 +258,9 @@ class Player:
         try:
             line = self._lines.get(exchange.connection)
             if line is None or line.closed:
-                line = self._lines[exchange.connection] = Line(self._address, exchange.client_id)
+                line = self._lines[exchange.connection] = ReplayedConnection(
+                    self._address, exchange.client_id
+                )
             line.send(exchange, message)
         except OSError as error:
             self._played[id(exchange)] = Played(exchange, None, f"not sent: {error}")

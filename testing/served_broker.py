@@ -12,7 +12,7 @@ from kwire.server.metadata.endpoint import WILDCARDS
 
 from .broker import Broker, any_ports
 from .client.connections import Client
-from .words import Refused
+from .words import ActionRefused
 
 if TYPE_CHECKING:
     from .node import Node
@@ -89,4 +89,4 @@ class ServedBroker(Broker):
             if not endpoint.is_encrypted and not endpoint.has_logins:
                 host = "127.0.0.1" if endpoint.host in WILDCARDS else endpoint.host
                 return LocalClient(endpoint._replace(host=host).address)
-        raise Refused("this needs a PLAINTEXT listener, and the broker has none")
+        raise ActionRefused("this needs a PLAINTEXT listener, and the broker has none")

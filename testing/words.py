@@ -33,7 +33,7 @@ class BadRequest(ValueError):
     """What was sent makes no sense; the message says what and where."""
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """It cannot be done as things are; the message says why."""
 
 

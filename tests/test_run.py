@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from server.cli.log_output import LogFile
+from server.cli.log_output import ReopenedFile
 from server.config import BrokerConfig
 from server.coordination.store import StoreError
 from server.run import (
@@ -123,7 +123,7 @@ def test_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_log_goes_on_in_a_new_file_after_it_was_renamed(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    handler = LogFile(str(path))
+    handler = ReopenedFile(str(path))
     root = logging.getLogger()
     root.addHandler(handler)
     reloaded: list[bool] = []

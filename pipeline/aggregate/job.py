@@ -43,7 +43,7 @@ from .defaults import GROUPS, SCHEMAS
 from .kinds import Grouping, check_grouping, check_store
 from .options import add_arguments
 from .read_topics import ReadTopics
-from .records import Format, make_format, named_groups, parse
+from .records import ValueFormat, make_format, named_groups, parse
 
 __all__ = ["add_arguments", "run"]
 
@@ -144,7 +144,7 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
     return writer.counts
 
 
-def plan(options: Namespace) -> tuple[Format, Grouping]:
+def plan(options: Namespace) -> tuple[ValueFormat, Grouping]:
     """How values are read and grouped. Raises WrongCall."""
     default = SCHEMAS[options.kind]
     if options.pattern and options.schema is None and options.schema_file is None:

@@ -37,7 +37,7 @@ QUOTED = 80
 
 
 @dataclass(frozen=True)
-class Format:
+class ValueFormat:
     """How values are read.
 
     `pattern` (a regular expression with named groups) splits lines; without it values are JSON objects. `time` is the
@@ -62,7 +62,7 @@ def make_format(
     time_format: str | None,
     max_ahead_ms: int,
     pattern: str | None,
-) -> Format:
+) -> ValueFormat:
     """Make a format, after checking all names and types. Raises WrongCall.
 
     Once Spark runs, Java has the last word on the pattern.
@@ -89,7 +89,7 @@ def make_format(
     names += [column(schema, name, "--require").name for name in required]
     if field is not None:
         names.append(field.name)
-    return Format(
+    return ValueFormat(
         schema,
         tuple(dict.fromkeys(names)),
         field,
@@ -123,7 +123,7 @@ def _check_pattern(pattern: str) -> None:
         raise WrongCall(f"--pattern {pattern!r}: {str(error).splitlines()[0]}") from error
 
 
-def parse(rows: DataFrame, form: Format) -> DataFrame:
+def parse(rows: DataFrame, form: ValueFormat) -> DataFrame:
     """Rows of the kafka source with `data`, `event_time` and `reason`; no row is dropped, whatever its value."""
     text = F.col("value").cast("string")
     rows = rows.withColumn("_text", F.when(F.expr("is_valid_utf8(string(value))"), text))
@@ -137,7 +137,7 @@ def parse(rows: DataFrame, form: Format) -> DataFrame:
     return rows.drop("_text", "_once")
 
 
-def _json(form: Format) -> Column:
+def _json(form: ValueFormat) -> Column:
     # A value followed by more text, such as `{"a":1} x`, passes Spark's reader, which stops after the first object; inside
     # another object it does not.
     whole = F.concat(F.lit('{"v":'), F.col("_text"), F.lit("}"))
@@ -148,7 +148,7 @@ def _json(form: Format) -> Column:
     return F.from_json(whole, schema, options)["v"]
 
 
-def _line(form: Format) -> Column:
+def _line(form: ValueFormat) -> Column:
     pattern = form.pattern or ""
     numbers = named_groups(pattern)
     columns = []
@@ -165,12 +165,12 @@ def _line(form: Format) -> Column:
     return F.when(F.col("_text").rlike(pattern), F.struct(*columns))
 
 
-def _is_read_as_text(form: Format) -> bool:
+def _is_read_as_text(form: ValueFormat) -> bool:
     """Whether the time column is a timestamp: Spark's reader would take whole numbers for seconds, whatever `time_unit` says."""
     return form.time is not None and isinstance(form.time.dataType, TimestampType)
 
 
-def _as_read(form: Format) -> StructType:
+def _as_read(form: ValueFormat) -> StructType:
     """The schema with which values are read."""
     if not _is_read_as_text(form):
         return form.schema
@@ -181,7 +181,7 @@ def _as_read(form: Format) -> StructType:
     )
 
 
-def _timed(data: Column, form: Format) -> Column:
+def _timed(data: Column, form: ValueFormat) -> Column:
     """`data` with the time in the type that the schema gives it."""
     if form.time is None or not _is_read_as_text(form):
         return data
@@ -194,7 +194,7 @@ def _value(name: str) -> Column:
     return F.col("data").getField(name)
 
 
-def _event_time(form: Format) -> Column:
+def _event_time(form: ValueFormat) -> Column:
     if form.time is None:
         # A record of the oldest format has no timestamp, which arrives as -1 ms.
         known = (F.col("timestampType") >= 0) & (F.unix_micros("timestamp") >= 0)
@@ -208,13 +208,13 @@ def _event_time(form: Format) -> Column:
     return value.cast("timestamp")
 
 
-def _time_of_number(number: Column, form: Format) -> Column:
+def _time_of_number(number: Column, form: ValueFormat) -> Column:
     factor = TIME_UNITS[form.time_unit]
     inside = number.between(0, LAST_TIME_US // factor)
     return F.when(inside, F.timestamp_micros(number * factor))
 
 
-def _time_of_text(text: Column, form: Format) -> Column:
+def _time_of_text(text: Column, form: ValueFormat) -> Column:
     """Read a time in the given format; by default a whole number in the unit, or a date and time as in SQL."""
     if form.time_format is not None:
         return F.try_to_timestamp(text, F.lit(form.time_format))
@@ -222,7 +222,7 @@ def _time_of_text(text: Column, form: Format) -> Column:
     return F.when(text.rlike(r"^-?\d+$"), number).otherwise(text.try_cast("timestamp"))
 
 
-def _reason(form: Format) -> Column:
+def _reason(form: ValueFormat) -> Column:
     """The first fault, or null."""
     whole = "does not match the pattern" if form.pattern else "not a JSON object"
     faults = [
@@ -252,7 +252,7 @@ def _reason(form: Format) -> Column:
     return F.coalesce(*faults)
 
 
-def _wrong(field: StructField, form: Format) -> Column:
+def _wrong(field: StructField, form: ValueFormat) -> Column:
     """Say that a column is missing, or what it holds instead of its type."""
     kind = field.dataType.simpleString().upper()
     if form.pattern:

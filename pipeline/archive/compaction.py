@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from ..manifest import STAGING, Archive, ArchiveFile, Conflict, Entry
+from ..manifest import STAGING, Archive, ArchiveFile, Conflict, ManifestEntry
 from ..problems import Problem
 from .files import PART, publish, read_files, stage, staged, sweep
 
@@ -19,10 +19,10 @@ ABANDONED_MS = 6 * 3_600_000
 
 
 @dataclass
-class Run:
+class EntryRun:
     """Consecutive entries of one partition that become one."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ManifestEntry] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -39,9 +39,9 @@ class Run:
         return alone, [file for files in hours.values() if len(files) > 1 for file in files]
 
 
-def runs(entries: Iterable[Entry], target: int) -> list[Run]:
+def runs(entries: Iterable[ManifestEntry], target: int) -> list[EntryRun]:
     """The runs worth rewriting, of at most `target` bytes each, from entries sorted by partition and offset."""
-    found: list[Run] = []
+    found: list[EntryRun] = []
     for entry in entries:
         last = found[-1] if found else None
         if (
@@ -53,7 +53,7 @@ def runs(entries: Iterable[Entry], target: int) -> list[Run]:
         ):
             last.entries.append(entry)
         else:
-            found.append(Run([entry]))
+            found.append(EntryRun([entry]))
     return [run for run in found if run.split()[1]]
 
 
@@ -114,7 +114,7 @@ def compact(
     return sum(map(len, old)), len(new)
 
 
-def _merged(run: Run, files: list[ArchiveFile]) -> Entry:
+def _merged(run: EntryRun, files: list[ArchiveFile]) -> ManifestEntry:
     """The entry that replaces a run's. Raises Problem if not all rows are in the new files."""
     alone, rewritten = run.split()
     first, last = run.entries[0], run.entries[-1]
@@ -124,7 +124,7 @@ def _merged(run: Run, files: list[ArchiveFile]) -> Entry:
             f"{first.topic}-{first.partition}: files from offset {first.first_offset} to {last.last_offset} have"
             f" {rows} rows, their manifests say {wanted}; nothing was changed"
         )
-    return Entry(
+    return ManifestEntry(
         topic=first.topic,
         partition=first.partition,
         first_offset=first.first_offset,

@@ -15,10 +15,10 @@ from kwire.records.batch import iter_batch_headers
 from ..client_settings import Secret, concern_connections, for_kwire
 from ..problems import Problem
 from ..segments.damage import FAIL, Damage
-from ..segments.records import SliceReader, Wanted
-from ..segments.slices import Slice
-from ..segments.walk import Found, Window
-from ..stored_batches import Refused, StoredBatches, StoredClient, Unavailable
+from ..segments.records import SliceReader, WantedColumns
+from ..segments.slices import OffsetSlice
+from ..segments.walk import FileWindow, FoundBatch
+from ..stored_batches import FetchRefused, StoredBatches, StoredClient, Unavailable
 
 #: Bytes of one Fetch, and of one that only asks for the next batch.
 WINDOW, PEEK = 4 << 20, 1 << 10
@@ -58,8 +58,8 @@ def read(span: Span, columns: Sequence[str]) -> Iterator[Any]:
     Errors: Problem if offsets are gone or damaged, or if no broker has them for two minutes.
     """
     # A slice of no file, of which only the offsets are used.
-    cut = Slice(span.topic, span.partition, "", 0, 0, 0, None, span.start, span.end)
-    reader = SliceReader(-1, cut, Wanted(tuple(columns)), _Damage(span, cut))
+    cut = OffsetSlice(span.topic, span.partition, "", 0, 0, 0, None, span.start, span.end)
+    reader = SliceReader(-1, cut, WantedColumns(tuple(columns)), _Damage(span, cut))
     offset = span.start
     with StoredClient(span.bootstrap, span.arguments) as client:
         while offset < span.end:
@@ -70,13 +70,13 @@ def read(span: Span, columns: Sequence[str]) -> Iterator[Any]:
             if until == offset:
                 raise _damaged(span, f"offset {offset}", "it is not whole")
             offset = until
-            yield from reader.of_window(Window(stored.records, 0, batches))
+            yield from reader.of_window(FileWindow(stored.records, 0, batches))
 
 
 class _Damage(Damage):
     """Batches that cannot be decoded."""
 
-    def __init__(self, span: Span, cut: Slice) -> None:
+    def __init__(self, span: Span, cut: OffsetSlice) -> None:
         super().__init__(cut, "", FAIL, fail_on_data_loss=True)
         self._span = span
 
@@ -92,7 +92,7 @@ def _damaged(span: Span, offsets: str, reason: object) -> Problem:
     )
 
 
-def _visible(span: Span, stored: StoredBatches, offset: int) -> tuple[list[Found], int]:
+def _visible(span: Span, stored: StoredBatches, offset: int) -> tuple[list[FoundBatch], int]:
     """The batches with records from `offset` on, without those of aborted transactions, and the offset after them all."""
     batches = []
     at, until = 0, offset
@@ -103,7 +103,7 @@ def _visible(span: Span, stored: StoredBatches, offset: int) -> tuple[list[Found
                 batch.verify_crc()
                 until = header.next_offset
                 if not is_aborted:
-                    batches.append(Found(at, header.size, header))
+                    batches.append(FoundBatch(at, header.size, header))
             at += header.size
     except RecordError as error:
         raise _damaged(span, f"offset {until}", error) from error
@@ -137,7 +137,7 @@ def _stored(client: StoredClient, span: Span, offset: int) -> StoredBatches | No
                 return stored
             if span.read_committed and _ends_in_gap(client, span, offset):
                 return None
-        except Refused as error:
+        except FetchRefused as error:
             why = str(error)
             waited = time.monotonic() - began
             if error.error is ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -22,20 +22,20 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ..bar import Bar, is_shown, watching_tasks
-from ..checkpoints import Batch
+from ..checkpoints import QueryBatch
 from ..cluster import Cluster
 from ..counting import count
 from ..following import follow
 from ..log_cluster import LogCluster
-from ..manifest import COLUMNS, STAGING, Archive, Conflict, Entry
+from ..manifest import COLUMNS, STAGING, Archive, Conflict, ManifestEntry
 from ..offsets import Offsets, tree_of
 from ..options import check_no_cluster, check_topics, chosen_topics, say_if_none
 from ..problems import DATA_LOSS, Problem, whole_text
 from ..segments import read_stream, tasks
-from ..segments.slices import Slice
+from ..segments.slices import OffsetSlice
 from ..session import kafka_options, start_session
 from ..storage import LocalStorage, StillHeld, Storage, is_local
-from ..tables.follower import Follower
+from ..tables.follower import ArchiveTables
 from ..tables.options import check_value_topics, formats, value_schemas
 from ..tables.place import check_catalog
 from . import fetched
@@ -44,7 +44,7 @@ from .compaction import compact, sweep_replaced
 from .fetched import Span
 from .files import NO_HOUR, PART, Staged, publish, stage, staged, sweep
 from .options import add_arguments
-from .plan import Range, plan
+from .plan import OffsetsToArchive, plan
 from .slices import HOURS, Read, stage_slices
 
 __all__ = ["add_arguments", "run"]
@@ -132,7 +132,7 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
     """Compact, and print what was done."""
     archive = Archive(options.path)
     topics = _to_compact(archive, options)
-    tables = Follower(archive, options, partial(_by_spark, spark))
+    tables = ArchiveTables(archive, options, partial(_by_spark, spark))
     tables.check_all()
     try:
         before, after = compact(
@@ -147,7 +147,7 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
     return 0
 
 
-def _swept(archive: Archive, tables: Follower, options: Namespace) -> int:
+def _swept(archive: Archive, tables: ArchiveTables, options: Namespace) -> int:
     """Bring the tables up to date, and delete files that neither they nor the archive name any more; returns how many."""
     tables.follow()
     tables.expire(options.keep_replaced)
@@ -216,7 +216,7 @@ class _Job:
         self.go_on = options.on_data_loss == "go-on"
         self.checks = Checks(cluster, archive, options)
         self.checkpoint = self.checks.checkpoint
-        self.tables = Follower(archive, options, partial(_by_spark, spark))
+        self.tables = ArchiveTables(archive, options, partial(_by_spark, spark))
         self.rows = self.files = 0
         self.batch_rows: dict[int, int] = {}
         self.by_day: set[str] = set()
@@ -372,7 +372,7 @@ class _Job:
                     flush=True,
                 )
 
-    def _tell_days(self, entries: list[Entry]) -> None:
+    def _tell_days(self, entries: list[ManifestEntry]) -> None:
         """Say once of each partition that it has files without an hour: who reads by the hour would miss them."""
         for entry in entries:
             name = f"{entry.topic}-{entry.partition}"
@@ -386,12 +386,16 @@ class _Job:
                 )
 
     def _stage(
-        self, frame: DataFrame, ranges: dict[tuple[str, int], Range], covered: Batch, token: str
+        self,
+        frame: DataFrame,
+        ranges: dict[tuple[str, int], OffsetsToArchive],
+        covered: QueryBatch,
+        token: str,
     ) -> set[str]:
         """Write what the batch adds to the archive; return the names of the staged files."""
         storage, compression = self.archive.storage, self.options.compression
         committed = self.options.isolation_level == "read_committed"
-        cuts: list[Slice] | list[Span]
+        cuts: list[OffsetSlice] | list[Span]
         if not isinstance(storage, LocalStorage):
             return _by_java(frame, ranges, covered, storage, token, compression)
         if isinstance(self.cluster, LogCluster):
@@ -427,7 +431,7 @@ class _Job:
             yield
 
     def _lost(
-        self, ranges: dict[tuple[str, int], Range], found: list[Staged], frame: DataFrame
+        self, ranges: dict[tuple[str, int], OffsetsToArchive], found: list[Staged], frame: DataFrame
     ) -> dict[tuple[str, int], list[tuple[int, int]]]:
         """The gaps in a batch: offsets deleted before or while it was read."""
         lost = {place: [span.lost] for place, span in ranges.items() if span.lost}
@@ -449,8 +453,8 @@ class _Job:
 
 def _by_java(
     frame: DataFrame,
-    ranges: dict[tuple[str, int], Range],
-    covered: Batch,
+    ranges: dict[tuple[str, int], OffsetsToArchive],
+    covered: QueryBatch,
     storage: Storage,
     token: str,
     compression: str,
@@ -472,14 +476,16 @@ def _spark_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _counts(places: Offsets | dict[tuple[str, int], Range]) -> dict[str, int]:
+def _counts(places: Offsets | dict[tuple[str, int], OffsetsToArchive]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for topic, number in places:
         counts[topic] = max(counts.get(topic, 0), number + 1)
     return counts
 
 
-def _within(frame: DataFrame, ranges: dict[tuple[str, int], Range], covered: Batch) -> DataFrame:
+def _within(
+    frame: DataFrame, ranges: dict[tuple[str, int], OffsetsToArchive], covered: QueryBatch
+) -> DataFrame:
     """The batch without what the archive already has; each partition is one part."""
     for (topic, number), end in covered.ends.items():
         start = covered.starts.get((topic, number), 0)
@@ -509,10 +515,10 @@ def _holes(
 
 
 def _entries(
-    ranges: dict[tuple[str, int], Range],
+    ranges: dict[tuple[str, int], OffsetsToArchive],
     found: list[Staged],
     lost: dict[tuple[str, int], list[tuple[int, int]]],
-) -> list[Entry]:
+) -> list[ManifestEntry]:
     entries = []
     for (topic, number), span in ranges.items():
         files = sorted(
@@ -524,7 +530,7 @@ def _entries(
             key=lambda file: (file.first_offset, file.path),
         )
         entries.append(
-            Entry(
+            ManifestEntry(
                 topic=topic,
                 partition=number,
                 first_offset=span.first,

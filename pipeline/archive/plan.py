@@ -11,7 +11,7 @@ from ..offsets import Offsets
 from ..problems import Problem
 
 
-class Range(NamedTuple):
+class OffsetsToArchive(NamedTuple):
     """Offsets of a partition to archive, from `first` to before `end`; `lost` (first, last) are gone already."""
 
     first: int
@@ -27,7 +27,7 @@ def plan(
     there: Offsets,
     *,
     go_on: bool,
-) -> dict[tuple[str, int], Range]:
+) -> dict[tuple[str, int], OffsetsToArchive]:
     """The offsets that a batch adds to the archive, by topic and partition.
 
     `starts` and `ends` are the batch's, `initial` is where its query began, `archived` where the archive ends, `there`
@@ -48,12 +48,14 @@ def plan(
     return ranges
 
 
-def _range(place: tuple[str, int], wanted: int, end: int, there: int, go_on: bool) -> Range:
+def _range(
+    place: tuple[str, int], wanted: int, end: int, there: int, go_on: bool
+) -> OffsetsToArchive:
     if there <= wanted:
-        return Range(wanted, end)
+        return OffsetsToArchive(wanted, end)
     if not go_on:
         raise deleted(place, wanted, there)
-    return Range(wanted, end, (wanted, min(there, end) - 1))
+    return OffsetsToArchive(wanted, end, (wanted, min(there, end) - 1))
 
 
 def check(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .facts import Facts, Range, Where
+from .facts import ClaimedRange, PartitionFacts, Where
 from .findings import Finding, note, wrong
-from .measure import Rows
-from .places import Place
+from .measure import MeasuredRows
+from .places import AuditPlace
 
 #: The number of differing records that are named.
 NAMED = 10
@@ -23,11 +23,11 @@ class Pair:
 
     first: tuple[int, Where]
     second: tuple[int, Where]
-    common: Range | None
+    common: ClaimedRange | None
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ContentComparison:
     """The outcome of comparing a pair, with the digests that were compared."""
 
     first: str
@@ -36,10 +36,12 @@ class Comparison:
     rows: tuple[int, int]
     digests: tuple[str, str]
     equal: bool
-    range: Range | None
+    range: ClaimedRange | None
 
 
-def pairs(places: Sequence[Place], renamed: Mapping[str, str], *, with_offsets: bool) -> list[Pair]:
+def pairs(
+    places: Sequence[AuditPlace], renamed: Mapping[str, str], *, with_offsets: bool
+) -> list[Pair]:
     """Pair each partition of a place with that of the first place that has it.
 
     `renamed` maps target topic to source topic: the target's partitions are compared with the source's, by order unless
@@ -66,24 +68,24 @@ def pairs(places: Sequence[Place], renamed: Mapping[str, str], *, with_offsets: 
 
 
 def _by_offset(
-    places: Sequence[Place], first: tuple[int, Where], second: tuple[int, Where]
+    places: Sequence[AuditPlace], first: tuple[int, Where], second: tuple[int, Where]
 ) -> Pair:
     one, other = (places[number].comparable(where) for number, where in (first, second))
     return Pair(first, second, one.common(other))
 
 
-def _longest(places: Sequence[Place], where: Where) -> tuple[int, Where]:
+def _longest(places: Sequence[AuditPlace], where: Where) -> tuple[int, Where]:
     """The place whose copy of a partition begins at the lowest offset: a topic may have lost what an archive kept."""
     having = [number for number, place in enumerate(places) if where in place.ranges]
     return min(having, key=lambda number: (places[number].ranges[where].start, number)), where
 
 
-def common_ranges(found: Sequence[Pair]) -> dict[tuple[int, Where], Range]:
+def common_ranges(found: Sequence[Pair]) -> dict[tuple[int, Where], ClaimedRange]:
     """The offsets that a partition's digest has to cover, so that one digest serves all of its pairs.
 
     Shape: the range common to all places that are compared with one another.
     """
-    ranges: dict[tuple[int, Where], Range] = {}
+    ranges: dict[tuple[int, Where], ClaimedRange] = {}
     groups: dict[tuple[int, Where], list[Pair]] = {}
     for pair in found:
         if pair.common is not None:
@@ -100,8 +102,12 @@ def common_ranges(found: Sequence[Pair]) -> dict[tuple[int, Where], Range]:
 
 
 def compare(
-    pair: Pair, facts: Mapping[tuple[int, Where], Facts], rows: Rows, *, strict: bool
-) -> tuple[Comparison, list[Finding]]:
+    pair: Pair,
+    facts: Mapping[tuple[int, Where], PartitionFacts],
+    rows: MeasuredRows,
+    *,
+    strict: bool,
+) -> tuple[ContentComparison, list[Finding]]:
     """Compare the measurements; where they differ, find out which records differ."""
     one, other = facts[pair.first], facts[pair.second]
     if pair.common is None:
@@ -112,7 +118,7 @@ def compare(
         counts = one.common_rows, other.common_rows
         digests = one.placed, other.placed
         by = "offset"
-    comparison = Comparison(
+    comparison = ContentComparison(
         _name(one),
         _name(other),
         by,
@@ -128,7 +134,11 @@ def compare(
 
 
 def _difference(
-    pair: Pair, one: Facts, other: Facts, counts: tuple[int, int], rows: Rows
+    pair: Pair,
+    one: PartitionFacts,
+    other: PartitionFacts,
+    counts: tuple[int, int],
+    rows: MeasuredRows,
 ) -> Finding:
     if pair.common is None:
         same_records = one.content == other.content and one.rows == other.rows
@@ -136,7 +146,9 @@ def _difference(
             text = f"the same {one.rows} records as {_name(one)}, but in another order"
         else:
             text = f"{counts[1]} records, not equal to the {counts[0]} of {_name(one)}"
-        found = rows.differences(pair.first, pair.second, "rank", Range(1, max(counts) + 1), NAMED)
+        found = rows.differences(
+            pair.first, pair.second, "rank", ClaimedRange(1, max(counts) + 1), NAMED
+        )
         shown = [
             f"record {at} (offset {_offset(first)} there, {_offset(second)} here): {what}"
             for at, first, second, what in found[:3]
@@ -157,7 +169,7 @@ def _difference(
     return wrong("difference", other, "; ".join([text, *shown]), at)
 
 
-def _coverage(one: Facts, other: Facts, strict: bool) -> list[Finding]:
+def _coverage(one: PartitionFacts, other: PartitionFacts, strict: bool) -> list[Finding]:
     """Offsets that one of the two has and the other does not."""
     findings = []
     judge = wrong if strict else note
@@ -175,5 +187,5 @@ def _offset(offset: int | None) -> str:
     return "none" if offset is None else str(offset)
 
 
-def _name(facts: Facts) -> str:
+def _name(facts: PartitionFacts) -> str:
     return f"{facts.topic}-{facts.partition} in {facts.place}"

@@ -12,7 +12,7 @@ Where = tuple[str, int]
 _MASK = (1 << 64) - 1
 
 
-class Range(NamedTuple):
+class ClaimedRange(NamedTuple):
     """Offsets of a partition that a place claims to have; end is exclusive."""
 
     start: int
@@ -31,12 +31,12 @@ class Range(NamedTuple):
         """The number of offsets."""
         return max(0, self.end - self.start)
 
-    def common(self, other: Range) -> Range:
+    def common(self, other: ClaimedRange) -> ClaimedRange:
         """The range that both have."""
-        return Range(max(self.start, other.start), min(self.end, other.end))
+        return ClaimedRange(max(self.start, other.start), min(self.end, other.end))
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """A run of offsets, both ends included."""
 
     first: int
@@ -99,7 +99,7 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Facts:
+class PartitionFacts:
     """Everything that was measured in one partition in one place.
 
     Shape: `missing` counts the offsets within the range that have no record; `explained` (reason -> offsets) counts those
@@ -111,7 +111,7 @@ class Facts:
     place: str
     topic: str
     partition: int
-    range: Range
+    range: ClaimedRange
     rows: int = 0
     bytes: int = 0
     first_offset: int | None = None
@@ -129,10 +129,10 @@ class Facts:
     content: Digest = NOTHING
     ordered: Digest = NOTHING
     placed: Digest = NOTHING
-    common: Range | None = None
+    common: ClaimedRange | None = None
     common_rows: int = 0
     explained: dict[str, int] = field(default_factory=dict)
-    unexplained: list[Span] = field(default_factory=list)
+    unexplained: list[OffsetSpan] = field(default_factory=list)
     unexplained_count: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     batch_bytes: dict[int, int] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Facts:
         if offsets > 0:
             self.explained[reason] = self.explained.get(reason, 0) + offsets
 
-    def miss(self, span: Span) -> None:
+    def miss(self, span: OffsetSpan) -> None:
         """Count offsets that should have a record."""
         if span.size > 0:
             self.unexplained_count += span.size
@@ -155,7 +155,7 @@ class Facts:
                 self.unexplained.append(span)
 
 
-def gather(facts: Facts, stretches: Iterable[Stretch]) -> Facts:
+def gather(facts: PartitionFacts, stretches: Iterable[Stretch]) -> PartitionFacts:
     """Add up the parts of a partition.
 
     Shape: gaps at both ends of the range, which do not lie between two records, are counted too.
@@ -190,14 +190,14 @@ def gather(facts: Facts, stretches: Iterable[Stretch]) -> Facts:
     return facts
 
 
-def end_gaps(facts: Facts) -> list[Span]:
+def end_gaps(facts: PartitionFacts) -> list[OffsetSpan]:
     """The offsets of the range before the first and after the last record."""
     if facts.range.is_empty:
         return []
     if facts.first_offset is None or facts.last_offset is None:
-        return [Span(facts.range.start, facts.range.end - 1)]
+        return [OffsetSpan(facts.range.start, facts.range.end - 1)]
     found = (
-        Span(facts.range.start, facts.first_offset - 1),
-        Span(facts.last_offset + 1, facts.range.end - 1),
+        OffsetSpan(facts.range.start, facts.first_offset - 1),
+        OffsetSpan(facts.last_offset + 1, facts.range.end - 1),
     )
     return [span for span in found if span.size > 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .facts import Facts
+from .facts import PartitionFacts
 
 #: The meaning of each kind of finding, for readers.
 KINDS = {
@@ -36,16 +36,18 @@ class Finding:
     offset: int | None = None
 
 
-def wrong(kind: str, facts: Facts, text: str, offset: int | None = None) -> Finding:
+def wrong(kind: str, facts: PartitionFacts, text: str, offset: int | None = None) -> Finding:
     """A fault."""
     return _finding(True, kind, facts, text, offset)
 
 
-def note(kind: str, facts: Facts, text: str, offset: int | None = None) -> Finding:
+def note(kind: str, facts: PartitionFacts, text: str, offset: int | None = None) -> Finding:
     """A finding that is not a fault."""
     return _finding(False, kind, facts, text, offset)
 
 
-def _finding(is_wrong: bool, kind: str, facts: Facts, text: str, offset: int | None) -> Finding:
+def _finding(
+    is_wrong: bool, kind: str, facts: PartitionFacts, text: str, offset: int | None
+) -> Finding:
     assert kind in KINDS
     return Finding(is_wrong, kind, facts.place, facts.topic, facts.partition, text, offset)

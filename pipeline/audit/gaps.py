@@ -12,8 +12,8 @@ from kwire.records.batch import iter_batches
 
 from ..client_settings import for_kwire
 from ..problems import Problem
-from ..stored_batches import Refused, StoredBatches, StoredClient, Unavailable
-from .facts import Facts, Span, end_gaps
+from ..stored_batches import FetchRefused, StoredBatches, StoredClient, Unavailable
+from .facts import OffsetSpan, PartitionFacts, end_gaps
 from .findings import Finding, note, wrong
 
 #: Bytes fetched at once; one response serves neighbouring gaps.
@@ -58,7 +58,7 @@ class TopicGaps:
             self._client.__exit__(*raised)
 
     def explain(
-        self, facts: Facts, inner: Iterable[Span], log_start: int, *, compacted: bool
+        self, facts: PartitionFacts, inner: Iterable[OffsetSpan], log_start: int, *, compacted: bool
     ) -> None:
         """Fill in why offsets are missing: `inner` are the gaps between records; those at the ends of the range are added.
 
@@ -83,7 +83,7 @@ class TopicGaps:
             text = f"{span.size} offsets without a record: {span}"
             self.findings.append(wrong("gap", facts, text, span.first))
 
-    def _explain(self, facts: Facts, gap: Span) -> None:
+    def _explain(self, facts: PartitionFacts, gap: OffsetSpan) -> None:
         at = gap.first
         missed: int | None = None
         if at < self._log_start:
@@ -102,14 +102,14 @@ class TopicGaps:
                 missed = at if missed is None else missed
             else:
                 if missed is not None:
-                    facts.miss(Span(missed, at - 1))
+                    facts.miss(OffsetSpan(missed, at - 1))
                     missed = None
                 facts.explain(reason, until - at)
             at = until
         if missed is not None:
-            facts.miss(Span(missed, gap.last))
+            facts.miss(OffsetSpan(missed, gap.last))
 
-    def _piece(self, facts: Facts, offset: int) -> _Piece | None:
+    def _piece(self, facts: PartitionFacts, offset: int) -> _Piece | None:
         """The stored batch that contains an offset, or the next one after it."""
         found = self._known(offset)
         if found is None:
@@ -118,7 +118,7 @@ class TopicGaps:
             found = self._known(offset)
         return found
 
-    def _stored(self, facts: Facts, offset: int) -> StoredBatches:
+    def _stored(self, facts: PartitionFacts, offset: int) -> StoredBatches:
         """The stored batches from an offset on. Waits for a broker that is away, or not the leader yet."""
         assert self._client is not None
         began = time.monotonic()
@@ -127,8 +127,8 @@ class TopicGaps:
                 return self._client.fetch(
                     facts.topic, facts.partition, offset, WINDOW, committed=self._committed
                 )
-            except (Unavailable, Refused) as error:
-                code = error.error if isinstance(error, Refused) else None
+            except (Unavailable, FetchRefused) as error:
+                code = error.error if isinstance(error, FetchRefused) else None
                 is_final = code is ErrorCode.CORRUPT_MESSAGE or (code and not code.retriable)
                 if is_final or time.monotonic() - began > PATIENCE_S:
                     raise
@@ -142,7 +142,7 @@ class TopicGaps:
             piece = self._pieces[bisect_right(self._starts, offset)]
         return piece
 
-    def sample(self, facts: Facts) -> None:
+    def sample(self, facts: PartitionFacts) -> None:
         """Count the sizes of some batches, spread evenly over the range."""
         if self._client is None or facts.range.is_empty:
             return

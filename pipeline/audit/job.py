@@ -18,12 +18,12 @@ from ..problems import Problem, WrongCall
 from ..storage import is_local
 from ..tables.options import formats
 from ..topic_ids import made_anew
-from .compare import Comparison, common_ranges, compare, pairs
-from .facts import Facts, Span, Where
+from .compare import ContentComparison, common_ranges, compare, pairs
+from .facts import OffsetSpan, PartitionFacts, Where
 from .findings import Finding, wrong
 from .options import add_arguments
-from .places import ArchivePlace, Place, TopicPlace, archives_at
-from .progress import Progress, watched
+from .places import ArchivePlace, AuditPlace, TopicPlace, archives_at
+from .progress import LatestText, watched
 from .report import Report, print_report, write_json
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def audit(options: Namespace) -> Report:
             raise Problem(f"{file} cannot be written")
     began = time.time()
     with ExitStack() as stack:
-        places: list[Place] = []
+        places: list[AuditPlace] = []
         names = None
         if has_topics:
             cluster = stack.enter_context(
@@ -97,7 +97,7 @@ def audit(options: Namespace) -> Report:
 
 
 def _log_places(
-    options: Namespace, names: set[str] | None, places: Sequence[Place]
+    options: Namespace, names: set[str] | None, places: Sequence[AuditPlace]
 ) -> list[LogPlace]:
     """The log directories, not yet read. Raises Problem."""
     if not options.log_dirs:
@@ -108,7 +108,7 @@ def _log_places(
     return [LogPlace(options, path, names, configs) for path in directories(options.log_dirs)]
 
 
-def _check_map(options: Namespace, places: Sequence[Place]) -> None:
+def _check_map(options: Namespace, places: Sequence[AuditPlace]) -> None:
     """Raises Problem for a topic of `--map` that no place has, or that would be compared with itself."""
     for source, target in options.renamed:
         if not target:
@@ -129,7 +129,7 @@ def _scan(options: Namespace, spark: SparkSession, found: Sequence[LogPlace]) ->
     from .log_place import scan
 
     _say(options, f"scanning {sum(len(place.tasks()) for place in found):,} segments")
-    progress = Progress(options.quiet)
+    progress = LatestText(options.quiet)
     scan(spark, found, lambda done, all_: progress.show(f"{done:,} of {all_:,} segments"))
     progress.end()
 
@@ -138,21 +138,21 @@ class _Audit:
     """One audit of places that are already open."""
 
     def __init__(
-        self, options: Namespace, spark: SparkSession, places: list[Place], began: float
+        self, options: Namespace, spark: SparkSession, places: list[AuditPlace], began: float
     ) -> None:
         self._options = options
         self._spark = spark
         self._places = places
         self._began = began
-        self._facts: dict[tuple[int, Where], Facts] = {
-            (number, where): Facts(place.name, *where, own)
+        self._facts: dict[tuple[int, Where], PartitionFacts] = {
+            (number, where): PartitionFacts(place.name, *where, own)
             for number, place in enumerate(places)
             for where, own in sorted(place.ranges.items())
         }
 
     def run(self) -> Report:
         """Measure, judge and compare."""
-        from .measure import Rows
+        from .measure import MeasuredRows
         from .rules import judge_rows
 
         options, places = self._options, self._places
@@ -172,10 +172,10 @@ class _Audit:
             options,
             f"reading {count(len(self._facts), 'partition')} with {count(offsets, 'offset')}",
         )
-        comparisons: list[Comparison] = []
+        comparisons: list[ContentComparison] = []
         self._size_shuffles()
-        rows = Rows(self._spark, frames, options.ignore) if frames else None
-        gaps: dict[tuple[int, Where], list[Span]] = {}
+        rows = MeasuredRows(self._spark, frames, options.ignore) if frames else None
+        gaps: dict[tuple[int, Where], list[OffsetSpan]] = {}
         if rows is not None:
             with watched(self._spark, options.quiet, offsets):
                 rows.measure(self._facts, common)
@@ -216,7 +216,7 @@ class _Audit:
     def _absent(self, renamed: dict[str, str]) -> list[Finding]:
         """Partitions with records that an archive or a replay has nothing of."""
         _check_map(self._options, self._places)
-        first: dict[Where, Facts] = {}
+        first: dict[Where, PartitionFacts] = {}
         for (_, where), facts in self._facts.items():
             if not facts.range.is_empty:
                 first.setdefault(where, facts)
@@ -236,7 +236,7 @@ class _Audit:
         return [
             wrong(
                 "coverage",
-                Facts(name, *where, facts.range),
+                PartitionFacts(name, *where, facts.range),
                 f"is empty or missing; {facts.topic}-{facts.partition} in {facts.place} has {facts.range}",
             )
             for name, where, facts in lacking
@@ -254,7 +254,7 @@ class _Audit:
                     f"topic {name} was deleted and created again: the archive is of topic id {archive.topic_ids[name]},"
                     f" {there.name} has {there.topic_ids[name]}"
                 )
-                about = Facts(archive.name, name, facts.partition, facts.range)
+                about = PartitionFacts(archive.name, name, facts.partition, facts.range)
                 findings.append(wrong("topic-id", about, text))
         return findings
 

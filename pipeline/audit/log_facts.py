@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .facts import Range, Span
-from .segment_scan import DESCRIBED, Damage, SegmentScan
+from .facts import ClaimedRange, OffsetSpan
+from .segment_scan import DESCRIBED, SegmentDamage, SegmentScan
 
 
 class OpenTransaction(NamedTuple):
@@ -29,7 +29,7 @@ class LogFacts:
     batches that have no record; damaged are offsets of batches with a wrong checksum.
     """
 
-    range: Range
+    range: ClaimedRange
     log_end_offset: int
     records: int = 0
     aborted_records: int = 0
@@ -37,9 +37,9 @@ class LogFacts:
     thinned: int = 0
     hole_offsets: int = 0
     damaged_offsets: int = 0
-    holes: list[Span] = field(default_factory=list)
+    holes: list[OffsetSpan] = field(default_factory=list)
     open: list[OpenTransaction] = field(default_factory=list)
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[SegmentDamage] = field(default_factory=list)
     damage_count: dict[str, int] = field(default_factory=dict)
     batch_bytes: dict[int, int] = field(default_factory=dict)
     batches: int = 0
@@ -64,11 +64,11 @@ def put_together(scans: Iterable[SegmentScan], start: int, end: int | None = Non
     is the last one, which may still be being written, and which recovery will truncate.
     """
     segments = sorted(scans, key=lambda scan: scan.base_offset)
-    facts = LogFacts(Range(start, start), start)
+    facts = LogFacts(ClaimedRange(start, start), start)
     if not segments:
         return facts
     facts.log_end_offset = max(max(one.next_offset, one.base_offset) for one in segments)
-    facts.range = Range(
+    facts.range = ClaimedRange(
         max(start, segments[0].base_offset), facts.log_end_offset if end is None else end
     )
     _add_up(facts, segments)
@@ -104,16 +104,16 @@ def _add_up(facts: LogFacts, segments: list[SegmentScan]) -> None:
     for scan in segments:
         if scan.first_offset < 0:
             continue
-        hole = Range(expected, scan.first_offset).common(facts.range)
+        hole = ClaimedRange(expected, scan.first_offset).common(facts.range)
         if not hole.is_empty:
             facts.hole_offsets += hole.size
-            facts.holes.append(Span(hole.start, hole.end - 1))
+            facts.holes.append(OffsetSpan(hole.start, hole.end - 1))
         expected = max(expected, scan.next_offset)
     if (
         expected < facts.range.end
     ):  # the last segments are empty, but their names have a later offset
         facts.hole_offsets += facts.range.end - expected
-        facts.holes.append(Span(expected, facts.range.end - 1))
+        facts.holes.append(OffsetSpan(expected, facts.range.end - 1))
     facts.holes.sort()
     del facts.holes[DESCRIBED:]
 

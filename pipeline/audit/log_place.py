@@ -23,12 +23,12 @@ from kwire.server.log.stored_logs import logs_at, segment_files
 from ..problems import Problem
 from ..segments import register
 from ..topic_configs import is_compacted
-from .facts import Facts, Range, Where
+from .facts import ClaimedRange, PartitionFacts, Where
 from .findings import Finding, wrong
 from .gaps import ABORTED, COMPACTED, CONTROL
 from .log_facts import LogFacts, put_together
 from .places import Gaps, open_transaction
-from .segment_scan import Damage, SegmentScan, scan_segment
+from .segment_scan import SegmentDamage, SegmentScan, scan_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +84,7 @@ class LogPlace:
         self._is_copy = not (logs / HIGH_WATERMARK).exists()
         self._high_watermarks = _offsets(logs, HIGH_WATERMARK)
         self.facts: dict[Where, LogFacts] = {}
-        self.ranges: dict[Where, Range] = {}
+        self.ranges: dict[Where, ClaimedRange] = {}
 
     def tasks(self) -> list[Task]:
         """The segments to scan."""
@@ -142,15 +142,15 @@ class LogPlace:
             .load()
         )
 
-    def asks_for_gaps(self, facts: Facts) -> bool:
+    def asks_for_gaps(self, facts: PartitionFacts) -> bool:
         """See Place."""
         return False
 
-    def comparable(self, where: Where) -> Range:
+    def comparable(self, where: Where) -> ClaimedRange:
         """See Place."""
         return self.ranges[where]
 
-    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+    def judge(self, facts: PartitionFacts, gaps: Gaps) -> list[Finding]:
         """See Place."""
         own = self.facts[facts.where]
         facts.batch_bytes = dict(own.batch_bytes)
@@ -178,7 +178,7 @@ class LogPlace:
         ]
         return findings
 
-    def _explain(self, facts: Facts, own: LogFacts) -> None:
+    def _explain(self, facts: PartitionFacts, own: LogFacts) -> None:
         facts.explain(CONTROL, own.control_offsets)
         if self._committed:
             facts.explain(ABORTED, own.aborted_records)
@@ -234,7 +234,7 @@ def _offsets(log_dir: Path, name: str) -> dict[Where, int]:
         raise Problem(str(error)) from error
 
 
-def _damage_text(damage: Damage) -> str:
+def _damage_text(damage: SegmentDamage) -> str:
     name = Path(damage.path).name
     what = {
         "crc": "a batch's checksum is wrong",

@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from .facts import Digest, Facts, Range, Span, Stretch, Where, gather
+from .facts import ClaimedRange, Digest, OffsetSpan, PartitionFacts, Stretch, Where, gather
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,7 +33,7 @@ _BOUNDS = pa.schema(
 )
 
 
-class Rows:
+class MeasuredRows:
     """The narrow rows of all places, kept by Spark until `close`.
 
     Columns: place, topic, partition, offset, ms, size, hash, rank, before (offset), before_ms.
@@ -64,7 +64,9 @@ class Rows:
         self.frame.unpersist()
 
     def measure(
-        self, empty: Mapping[tuple[int, Where], Facts], common: Mapping[tuple[int, Where], Range]
+        self,
+        empty: Mapping[tuple[int, Where], PartitionFacts],
+        common: Mapping[tuple[int, Where], ClaimedRange],
     ) -> None:
         """Fill in the facts, given for each place and partition with their range; common is the range that is compared."""
         bounds = [
@@ -111,21 +113,28 @@ class Rows:
         for key, facts in empty.items():
             gather(facts, found.get(key, ()))
 
-    def gaps(self, wanted: Collection[tuple[int, Where]]) -> dict[tuple[int, Where], list[Span]]:
+    def gaps(
+        self, wanted: Collection[tuple[int, Where]]
+    ) -> dict[tuple[int, Where], list[OffsetSpan]]:
         """The gaps (runs of offsets without a record between two with one) of some partitions, in order."""
-        found: dict[tuple[int, Where], list[Span]] = {}
+        found: dict[tuple[int, Where], list[OffsetSpan]] = {}
         if wanted:
             topics = F.col("topic").isin(sorted({where[0] for _, where in wanted}))
             rows = self.frame.where(topics & (F.col("offset") > F.col("before") + 1))
             columns = rows.select("place", "topic", "partition", "before", "offset")
             for place, topic, partition, before, offset in columns.collect():
                 found.setdefault((place, (topic, partition)), []).append(
-                    Span(before + 1, offset - 1)
+                    OffsetSpan(before + 1, offset - 1)
                 )
         return {key: sorted(found.get(key, ())) for key in wanted}
 
     def differences(
-        self, one: tuple[int, Where], other: tuple[int, Where], key: str, within: Range, most: int
+        self,
+        one: tuple[int, Where],
+        other: tuple[int, Where],
+        key: str,
+        within: ClaimedRange,
+        most: int,
     ) -> list[tuple[int, int | None, int | None, str]]:
         """Where two partitions differ: (key, offset in one, offset in the other, what differs).
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from .facts import Facts
+from .facts import PartitionFacts
 from .findings import KINDS, Finding
 from .plots import plots
 from .report import Report, why, write_whole
@@ -129,7 +129,7 @@ def _comparisons(report: Report) -> str:
     return "<h2>Comparisons</h2>" + _table(head, rows, numbers=(4, 5), hashes=(6,))
 
 
-def _partitions(parts: Iterable[Facts]) -> str:
+def _partitions(parts: Iterable[PartitionFacts]) -> str:
     rows = [
         (
             escape(f"{facts.topic}-{facts.partition}"),

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..cluster import Cluster
 from ..durations import shown
-from ..manifest import Archive, Content, Entry
+from ..manifest import Archive, ArchiveContent, ManifestEntry
 from ..problems import Problem
 from ..record_times import timestamps_at
 from ..session import kafka_options
 from ..tables.content import TableContent
 from ..tables.options import formats
 from ..topic_configs import is_compacted, topic_configs
-from .facts import Facts, Range, Span, Where
+from .facts import ClaimedRange, OffsetSpan, PartitionFacts, Where
 from .findings import Finding, note, wrong
 from .gaps import TopicGaps
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Runs of offsets without a record, between two that have one.
-Gaps = Sequence[Span]
+Gaps = Sequence[OffsetSpan]
 
 _ARCHIVED = (
     "key binary, value binary, partition int, offset long, timestamp timestamp, timestampType int,"
@@ -33,23 +33,23 @@ _ARCHIVED = (
 )
 
 
-class Place(Protocol):
+class AuditPlace(Protocol):
     """One place with partitions."""
 
     name: str
     kind: str
-    ranges: dict[Where, Range]
+    ranges: dict[Where, ClaimedRange]
 
-    def asks_for_gaps(self, facts: Facts) -> bool:
+    def asks_for_gaps(self, facts: PartitionFacts) -> bool:
         """Whether `judge` needs the gaps between records."""
 
     def rows(self, spark: SparkSession) -> DataFrame | None:
         """All records with the columns of Spark's kafka source; None if there can be none."""
 
-    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+    def judge(self, facts: PartitionFacts, gaps: Gaps) -> list[Finding]:
         """Record the explanations of missing offsets in the facts of a measured partition; return the findings."""
 
-    def comparable(self, where: Where) -> Range:
+    def comparable(self, where: Where) -> ClaimedRange:
         """The part of the range that must be equal in another place."""
 
 
@@ -74,7 +74,7 @@ class TopicPlace:
         self._stable = cluster.ends(topics, read_committed=True)
         ends = self._stable if committed else self._high_watermarks
         self.ranges = {
-            where: Range(start, max(start, ends[where])) for where, start in starts.items()
+            where: ClaimedRange(start, max(start, ends[where])) for where, start in starts.items()
         }
 
     def rows(self, spark: SparkSession) -> DataFrame | None:
@@ -99,15 +99,15 @@ class TopicPlace:
             .load()
         )
 
-    def asks_for_gaps(self, facts: Facts) -> bool:
+    def asks_for_gaps(self, facts: PartitionFacts) -> bool:
         """See Place."""
         return facts.missing > 0 and not is_compacted(self.configs.get(facts.topic, {}))
 
-    def comparable(self, where: Where) -> Range:
+    def comparable(self, where: Where) -> ClaimedRange:
         """See Place."""
         return self.ranges[where]
 
-    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+    def judge(self, facts: PartitionFacts, gaps: Gaps) -> list[Finding]:
         """See Place."""
         findings = self._open(facts)
         if facts.missing:
@@ -118,7 +118,7 @@ class TopicPlace:
                 findings += looker.findings
         return findings
 
-    def batch_sizes(self, facts: Facts) -> None:
+    def batch_sizes(self, facts: PartitionFacts) -> None:
         """Sample the batch sizes of a partition."""
         with self._looker() as looker:
             looker.sample(facts)
@@ -127,7 +127,7 @@ class TopicPlace:
         properties = dict(self._options.client_properties)
         return TopicGaps(self.name, properties, committed=self._committed)
 
-    def _open(self, facts: Facts) -> list[Finding]:
+    def _open(self, facts: PartitionFacts) -> list[Finding]:
         stable, high = self._stable[facts.where], self._high_watermarks[facts.where]
         if stable >= high:
             return []
@@ -141,7 +141,12 @@ class TopicPlace:
 
 
 def open_transaction(
-    place: Place, facts: Facts, first: int, end: int, open_ms: int | None, options: Namespace
+    place: AuditPlace,
+    facts: PartitionFacts,
+    first: int,
+    end: int,
+    open_ms: int | None,
+    options: Namespace,
 ) -> Finding:
     """The finding that readers of committed records stop at `first` although the log ends at `end`."""
 
@@ -162,14 +167,14 @@ class ArchivePlace:
 
     kind = "archive"
 
-    def __init__(self, archive: Content, topics: Collection[str] | None) -> None:
+    def __init__(self, archive: ArchiveContent, topics: Collection[str] | None) -> None:
         self.name = archive.name
         self._archive = archive
-        self._entries: dict[Where, list[Entry]] = {}
+        self._entries: dict[Where, list[ManifestEntry]] = {}
         for entry in archive.entries(topics):
             self._entries.setdefault((entry.topic, entry.partition), []).append(entry)
         self.ranges = {
-            where: Range(entries[0].first_offset, entries[-1].last_offset + 1)
+            where: ClaimedRange(entries[0].first_offset, entries[-1].last_offset + 1)
             for where, entries in self._entries.items()
         }
         archived = {topic for topic, _ in self.ranges}
@@ -208,28 +213,28 @@ class ArchivePlace:
             return None
         return spark.read.schema(_ARCHIVED).option("basePath", self._archive.path).parquet(*files)
 
-    def asks_for_gaps(self, facts: Facts) -> bool:
+    def asks_for_gaps(self, facts: PartitionFacts) -> bool:
         """See Place."""
         return False
 
-    def comparable(self, where: Where) -> Range:
+    def comparable(self, where: Where) -> ClaimedRange:
         """See Place."""
         return self.ranges[where]
 
-    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+    def judge(self, facts: PartitionFacts, gaps: Gaps) -> list[Finding]:
         """See Place."""
         findings = []
         expected = absent_rows = accounted = 0
         end = facts.range.start
         for entry in self._entries[facts.where]:
             if entry.first_offset > end:
-                span = Span(end, entry.first_offset - 1)
+                span = OffsetSpan(end, entry.first_offset - 1)
                 facts.miss(span)
                 accounted += span.size
                 findings.append(wrong("gap", facts, f"offsets {span} were never archived", end))
             end = entry.last_offset + 1
             for first, last in entry.lost:
-                span = Span(first, last)
+                span = OffsetSpan(first, last)
                 facts.miss(span)
                 accounted += span.size
                 text = (

@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from .facts import Facts
+from .facts import PartitionFacts
 from .report import Report
 
 #: Colours that colour-blind people can distinguish too (Okabe and Ito).
@@ -151,7 +151,7 @@ def _offsets(report: Report) -> Figure | None:
 
 
 def _timestamps(report: Report) -> Figure | None:
-    topics: dict[str, list[Facts]] = defaultdict(list)
+    topics: dict[str, list[PartitionFacts]] = defaultdict(list)
     for facts in report.partitions:
         if facts.stretches:
             topics[facts.topic].append(facts)
@@ -179,7 +179,7 @@ def _timestamps(report: Report) -> Figure | None:
     return figure
 
 
-def _draw_times(axis: Any, facts: Facts, place: int) -> None:
+def _draw_times(axis: Any, facts: PartitionFacts, place: int) -> None:
     color = COLORS[facts.partition % len(COLORS)]
     at = [part.first_offset for part in facts.stretches]
     low = [_time(part.min_timestamp) for part in facts.stretches]

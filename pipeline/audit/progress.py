@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TERMINAL_S, _LOG_S = 0.5, 10.0
 
 
-class Progress:
+class LatestText:
     """Shows the latest text, not too often."""
 
     def __init__(self, quiet: bool) -> None:
@@ -53,7 +53,7 @@ def watched(spark: SparkSession, quiet: bool, offsets: int) -> Iterator[None]:
         yield
         return
     if not is_shown(quiet):
-        progress = Progress(quiet)
+        progress = LatestText(quiet)
 
         def write(stage: int, done: int, all_: int) -> None:
             progress.show(f"stage {stage}: {done:,} of {all_:,} tasks")

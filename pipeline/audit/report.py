@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ..counting import count
-from .compare import Comparison
-from .facts import Facts
+from .compare import ContentComparison
+from .facts import PartitionFacts
 from .findings import Finding
 
 #: The number of findings of each kind that are shown on a terminal; the files have all of them.
@@ -24,8 +24,8 @@ class Report:
     """Everything the audit found."""
 
     places: list[tuple[str, str]]
-    partitions: list[Facts]
-    comparisons: list[Comparison]
+    partitions: list[PartitionFacts]
+    comparisons: list[ContentComparison]
     findings: list[Finding]
     began: float
     seconds: float
@@ -48,7 +48,7 @@ class Report:
         return f"nothing is wrong: {what}"
 
 
-def why(facts: Facts) -> str:
+def why(facts: PartitionFacts) -> str:
     """The reasons why offsets are missing."""
     return ", ".join(f"{number:,} {reason}" for reason, number in sorted(facts.explained.items()))
 
@@ -131,7 +131,7 @@ def as_tree(report: Report) -> dict[str, Any]:
     }
 
 
-def _facts_tree(facts: Facts) -> dict[str, Any]:
+def _facts_tree(facts: PartitionFacts) -> dict[str, Any]:
     tree = asdict(facts)
     del tree["stretches"]
     for name in ("content", "ordered", "placed"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 
 from ..durations import shown
-from .facts import Facts
+from .facts import PartitionFacts
 from .findings import Finding, note, wrong
 
 
-def judge_rows(facts: Facts, options: Namespace) -> list[Finding]:
+def judge_rows(facts: PartitionFacts, options: Namespace) -> list[Finding]:
     """Find offsets that occur twice and timestamps that go back."""
     findings = []
     if facts.duplicates:
@@ -23,7 +23,7 @@ def judge_rows(facts: Facts, options: Namespace) -> list[Finding]:
     return findings
 
 
-def _time_order(facts: Facts, options: Namespace) -> Finding:
+def _time_order(facts: PartitionFacts, options: Namespace) -> Finding:
     worst, offset = facts.worst_backwards_ms, facts.worst_backwards_offset
     text = (
         f"{facts.backwards} records are older than the one before them, by up to {shown(worst)}"

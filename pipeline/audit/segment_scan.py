@@ -17,7 +17,7 @@ from kwire.records.control import ControlType, control_type
 from kwire.records.record import MAX_INT64
 from kwire.server.log.stored_logs import stored_batches
 
-from .facts import Range, Span
+from .facts import ClaimedRange, OffsetSpan
 
 #: The number of errors of each kind that are described; all are counted.
 DESCRIBED = 100
@@ -25,7 +25,7 @@ DESCRIBED = 100
 REMEMBERED = 5
 
 
-class Damage(NamedTuple):
+class SegmentDamage(NamedTuple):
     """Bytes of a segment that differ from the appended ones.
 
     Shape: `offset` is the base offset in the damaged batch's own header; `kind` is `crc`, `records` (they cannot be
@@ -70,10 +70,10 @@ class SegmentScan:
     next_offset: int = -1
     max_timestamp: int = -1
     damage_count: dict[str, int] = field(default_factory=dict)
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[SegmentDamage] = field(default_factory=list)
     damaged_offsets: int = 0
     hole_offsets: int = 0
-    holes: list[Span] = field(default_factory=list)
+    holes: list[OffsetSpan] = field(default_factory=list)
     steps: list[TransactionStep] = field(default_factory=list)
     batch_bytes: dict[int, int] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class SegmentScan:
         """Record a fault."""
         self.damage_count[kind] = self.damage_count.get(kind, 0) + 1
         if len(self.damages) < DESCRIBED:
-            self.damages.append(Damage(kind, self.path, position, offset, text))
+            self.damages.append(SegmentDamage(kind, self.path, position, offset, text))
 
 
 def scan_segment(path: str, start: int = 0, end: int = MAX_INT64) -> SegmentScan:
@@ -92,14 +92,14 @@ def scan_segment(path: str, start: int = 0, end: int = MAX_INT64) -> SegmentScan
     """
     file = Path(path)
     scan = SegmentScan(path, int(file.name.partition(".")[0]), file.stat().st_size)
-    _Walk(scan, Range(start, end)).run(file)
+    _Walk(scan, ClaimedRange(start, end)).run(file)
     return scan
 
 
 class _Walk:
     """The scan of one segment, with the state that is kept from one batch to the next."""
 
-    def __init__(self, scan: SegmentScan, counted: Range) -> None:
+    def __init__(self, scan: SegmentScan, counted: ClaimedRange) -> None:
         self.scan = scan
         self.counted = counted
         self._open: dict[int, list[int]] = {}  # producer id -> first offset, records, time
@@ -128,7 +128,7 @@ class _Walk:
     def _batch(self, batch: RecordBatch, position: int) -> None:
         scan, header = self.scan, batch.header
         first, count = _extent(batch)
-        span = Range(first, header.next_offset)
+        span = ClaimedRange(first, header.next_offset)
         try:
             batch.verify_crc()
         except CorruptRecord as error:
@@ -155,7 +155,7 @@ class _Walk:
             scan.damage("records", position, first, str(error))
             scan.damaged_offsets += within.size
 
-    def _count(self, batch: RecordBatch, position: int, within: Range, count: int) -> None:
+    def _count(self, batch: RecordBatch, position: int, within: ClaimedRange, count: int) -> None:
         scan = self.scan
         header = batch.header
         if header.is_control:
@@ -169,16 +169,16 @@ class _Walk:
             self._open.setdefault(header.producer_id, begun)[1] += count
         self._sequence(position, header)
 
-    def _advance(self, span: Range) -> None:
+    def _advance(self, span: ClaimedRange) -> None:
         scan = self.scan
         if scan.first_offset < 0:
             scan.first_offset = span.start
         elif span.start > scan.next_offset:
-            hole = Range(scan.next_offset, span.start).common(self.counted)
+            hole = ClaimedRange(scan.next_offset, span.start).common(self.counted)
             if not hole.is_empty:
                 scan.hole_offsets += hole.size
                 if len(scan.holes) < DESCRIBED:
-                    scan.holes.append(Span(hole.start, hole.end - 1))
+                    scan.holes.append(OffsetSpan(hole.start, hole.end - 1))
         scan.next_offset = max(scan.next_offset, span.end)
 
     def _marker(self, batch: RecordBatch) -> None:

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..manifest import Content, Entry
+from ..manifest import ArchiveContent, ManifestEntry
 from ..problems import Problem
 from ..storage import is_local
 from ..tables.stores import file_system, store_settings
 from .external_sort import FAN_IN, merged, sorted_by_offset
-from .plan import COLUMNS, Range
+from .plan import COLUMNS, RecordRange
 
 #: Number of records of each file held in memory.
 BATCH = 8192
@@ -68,7 +68,7 @@ class ArchivedPartition:
 
 
 def archived_partitions(
-    archive: Content, topics: Collection[str] | None, within: Range
+    archive: ArchiveContent, topics: Collection[str] | None, within: RecordRange
 ) -> list[ArchivedPartition]:
     """An archive's partitions of these topics (of all, for None), without files that have no record in the time asked for.
 
@@ -76,7 +76,7 @@ def archived_partitions(
     """
     archive.check(topics)
     store = store_settings(archive.path)
-    entries: dict[tuple[str, int], list[Entry]] = {}
+    entries: dict[tuple[str, int], list[ManifestEntry]] = {}
     for entry in archive.entries(topics):
         entries.setdefault((entry.topic, entry.partition), []).append(entry)
     found = []

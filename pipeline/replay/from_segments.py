@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..segments import plan, tasks
 from ..segments.options import Options, parse
-from ..segments.slices import Slice
+from ..segments.slices import OffsetSlice
 from .from_archive import between, conformed
 from .plan import COLUMNS
 
@@ -23,7 +23,7 @@ class StoredPartition:
     partition: int
     first: int
     end: int
-    slices: tuple[Slice, ...]
+    slices: tuple[OffsetSlice, ...]
     options: Options
     oldest_ms: int | None = None
     lost: tuple[tuple[int, int], ...] = ()

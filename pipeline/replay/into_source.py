@@ -11,7 +11,7 @@ from ..cluster import Cluster
 from ..manifest import Archive
 from ..problems import Problem
 from ..segments.logs import matching, topic_id
-from .plan import Position, Task
+from .plan import ReplayPosition, Task
 
 #: Topic -> its ids, as far as the source knows them: folders may hold several topics with the same name.
 Ids = Mapping[str, Collection[str]]
@@ -21,7 +21,7 @@ def refuse_doubling(
     options: Namespace,
     cluster: Cluster,
     tasks: Sequence[Task],
-    positions: Sequence[Position | None],
+    positions: Sequence[ReplayPosition | None],
 ) -> None:
     """Raises Problem if the replay would begin to duplicate a topic, unless `--into-source` allows it."""
     begun = {

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from ..bar import Bar, is_shown
 from ..cluster import Cluster
 from ..counting import count
-from ..manifest import Archive, Content
+from ..manifest import Archive, ArchiveContent
 from ..options import topic_names
 from ..problems import Problem, WrongCall
 from ..session import start_session
@@ -30,7 +30,7 @@ from .from_archive import archived_partitions
 from .from_segments import stored_partitions
 from .into_source import refuse_doubling
 from .options import add_arguments, check_range, targets
-from .plan import Done, Job, Range, SourcePartition, Task, digest_of, shares
+from .plan import Done, Job, RecordRange, SourcePartition, Task, digest_of, shares
 from .progress import Positions, shown
 from .targets import find_targets, warnings
 from .writer import replay
@@ -104,7 +104,7 @@ def _wanted(options: Namespace, mapped: Collection[str]) -> set[str] | None:
 
 def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePartition]:
     """The partitions of the requested topics; raises Problem if there are none."""
-    within = Range(from_ms=options.from_time, to_ms=options.to_time)
+    within = RecordRange(from_ms=options.from_time, to_ms=options.to_time)
     found: Sequence[SourcePartition]
     if options.segments:
         where = f"log folder {options.segments}"
@@ -132,7 +132,7 @@ def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePart
     return found
 
 
-def _content(options: Namespace, wanted: set[str] | None) -> Content:
+def _content(options: Namespace, wanted: set[str] | None) -> ArchiveContent:
     """The archive by its manifests, or by its tables with `--table`."""
     archive = Archive(options.archive)
     for name in formats(options):
@@ -165,7 +165,7 @@ def _tasks(
         Task(
             source,
             found[aims[source.topic]][0],
-            Range(
+            RecordRange(
                 options.from_offset.get((source.topic, source.partition)),
                 options.to_offset.get((source.topic, source.partition)),
                 options.from_time,

@@ -47,7 +47,7 @@ class SourcePartition(Protocol):
         """The records from `offset` on and before `end`, in batches of COLUMNS; raises Problem for damage."""
 
 
-class Range(NamedTuple):
+class RecordRange(NamedTuple):
     """Which records: offsets from..to and timestamps (ms) from..to; `to` is exclusive, None means no limit."""
 
     from_offset: int | None = None
@@ -64,7 +64,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetTopic:
     """The topic to write to, and the records that it accepts."""
 
     topic: str
@@ -81,8 +81,8 @@ class Task:
     """One source partition on its way to its target."""
 
     source: SourcePartition
-    target: Target
-    within: Range = field(default_factory=Range)
+    target: TargetTopic
+    within: RecordRange = field(default_factory=RecordRange)
     keep_partition: bool = False
 
     @property
@@ -121,7 +121,7 @@ class Job:
         return f"{self.name}-{topic}-{partition}"
 
 
-class Position(NamedTuple):
+class ReplayPosition(NamedTuple):
     """The committed state of a source partition: the next offset, the number of records replayed, and the writer.
 
     It is stored as the offset that the group `<name>-<topic>-<partition>` has committed for partition 0 of the target
@@ -141,7 +141,7 @@ class Position(NamedTuple):
         return json.dumps({"records": self.records, "replay": self.digest, "run": self.run})
 
     @classmethod
-    def of(cls, offset: int, metadata: str | None) -> Position:
+    def of(cls, offset: int, metadata: str | None) -> ReplayPosition:
         """Read what `metadata` wrote; raises ValueError for an offset that something else committed."""
         try:
             text = json.loads(metadata or "")

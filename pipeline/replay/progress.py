@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from ..bar import Bar
 from ..cluster import Cluster
 from ..problems import Problem
-from .plan import Job, Position, Task
+from .plan import Job, ReplayPosition, Task
 from .writer import other_replay
 
 #: Seconds to read a group's offsets; a cluster's first group has to wait until the topic for them is created.
@@ -33,15 +33,17 @@ class Positions:
         self._job = job
         self.tasks = tasks
 
-    def read(self) -> list[Position | None]:
+    def read(self) -> list[ReplayPosition | None]:
         """The committed state of each task, None if there is none; raises Problem for offsets of another replay."""
         return list(self._read(range(len(self.tasks))).values())
 
-    def refreshed(self, known: Sequence[Position | None], turn: int) -> list[Position | None]:
+    def refreshed(
+        self, known: Sequence[ReplayPosition | None], turn: int
+    ) -> list[ReplayPosition | None]:
         """`known`, updated with the committed state of some of the unfinished tasks. Raises Problem as `read`."""
         return list({**dict(enumerate(known)), **self._read(self.due(known, turn))}.values())
 
-    def due(self, known: Sequence[Position | None], turn: int) -> list[int]:
+    def due(self, known: Sequence[ReplayPosition | None], turn: int) -> list[int]:
         """The tasks to check in this turn: half of them have begun, and the others take turns."""
         left = [number for number, offsets in enumerate(self.left(known)) if offsets]
         begun = [number for number in left if known[number] is not None]
@@ -55,19 +57,19 @@ class Positions:
             found += [*some[first:], *some[:first]][:count]
         return found
 
-    def _read(self, numbers: Sequence[int]) -> dict[int, Position | None]:
+    def _read(self, numbers: Sequence[int]) -> dict[int, ReplayPosition | None]:
         # For each topic, because a replay with the same name may have written to another topic.
         topics = dict.fromkeys(self._cluster.partitions(), 1)
         with ThreadPoolExecutor(GROUPS) as pool:
             found = pool.map(lambda number: self._position(self.tasks[number], topics), numbers)
             return dict(zip(numbers, found, strict=True))
 
-    def _position(self, task: Task, topics: Mapping[str, int]) -> Position | None:
+    def _position(self, task: Task, topics: Mapping[str, int]) -> ReplayPosition | None:
         group = self._job.group(task.source.topic, task.source.partition)
         found = None
         for place, (offset, metadata) in self._cluster.committed(group, topics, GROUP_S).items():
             try:
-                position = Position.of(offset, metadata)
+                position = ReplayPosition.of(offset, metadata)
             except ValueError as error:
                 raise Problem(f"group {group} is in use: {error}; choose another --name") from error
             if position.digest != self._job.digest:
@@ -76,7 +78,7 @@ class Positions:
                 found = position
         return found
 
-    def left(self, found: Sequence[Position | None]) -> list[int]:
+    def left(self, found: Sequence[ReplayPosition | None]) -> list[int]:
         """The number of offsets that each task still has to replay."""
         return [
             max(0, task.end - (task.start if position is None else position.offset))
@@ -85,7 +87,7 @@ class Positions:
 
 
 def line(
-    positions: Positions, found: Sequence[Position | None], before: int, seconds: float
+    positions: Positions, found: Sequence[ReplayPosition | None], before: int, seconds: float
 ) -> str:
     """`12,000 records, 61 %, 5,321/s, 2 of 4 partitions done`; `before` records came from other runs."""
     left = positions.left(found)
@@ -99,7 +101,7 @@ def line(
 
 @contextmanager
 def shown(
-    positions: Positions, before: Sequence[Position | None], bar: Bar | None = None
+    positions: Positions, before: Sequence[ReplayPosition | None], bar: Bar | None = None
 ) -> Iterator[None]:
     """Print a line on standard error from time to time, or move a bar, while a replay runs."""
     ended = threading.Event()

@@ -9,13 +9,15 @@ from datetime import UTC, datetime
 from ..cluster import Cluster
 from ..problems import Problem
 from ..topic_configs import Configs, is_compacted, topic_configs
-from .plan import Target
+from .plan import TargetTopic
 
 #: A limit on timestamps at least this large is no limit (the default is the largest int64).
 NO_BOUND_MS = 1 << 53
 
 
-def find_targets(cluster: Cluster, needed: Mapping[str, int]) -> dict[str, tuple[Target, Configs]]:
+def find_targets(
+    cluster: Cluster, needed: Mapping[str, int]
+) -> dict[str, tuple[TargetTopic, Configs]]:
     """Topic -> the records that it accepts, and its configs; `needed` is the least number of partitions it must have.
 
     Raises Problem for a topic that does not exist or has fewer.
@@ -39,7 +41,7 @@ def find_targets(cluster: Cluster, needed: Mapping[str, int]) -> dict[str, tuple
     }
 
 
-def _target(name: str, partitions: int, configs: Configs, now_ms: int) -> Target:
+def _target(name: str, partitions: int, configs: Configs, now_ms: int) -> TargetTopic:
     def bound(side: str) -> int | None:
         found = int(configs.get(f"message.timestamp.{side}.max.ms") or NO_BOUND_MS)
         return found if found < NO_BOUND_MS else None
@@ -47,7 +49,7 @@ def _target(name: str, partitions: int, configs: Configs, now_ms: int) -> Target
     before, after = bound("before"), bound("after")
     if configs.get("message.timestamp.type") == "LogAppendTime":
         before = after = None
-    return Target(
+    return TargetTopic(
         name,
         partitions,
         None if before is None else now_ms - before,
@@ -56,7 +58,7 @@ def _target(name: str, partitions: int, configs: Configs, now_ms: int) -> Target
     )
 
 
-def warnings(target: Target, configs: Configs, oldest_ms: int | None) -> list[str]:
+def warnings(target: TargetTopic, configs: Configs, oldest_ms: int | None) -> list[str]:
     """Effects of the topic on the records that may surprise a user; `oldest_ms` is the oldest timestamp, if known."""
     found = []
     if configs.get("message.timestamp.type") == "LogAppendTime":

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from ..cluster import reason, silent
 from ..problems import Problem
-from .plan import Done, Job, Position, Range, Task
+from .plan import Done, Job, RecordRange, ReplayPosition, Task
 
 Result = TypeVar("Result")
 
@@ -152,12 +152,12 @@ class Transactions:
                 if self._began is not None:
                     self._producer.abort_transaction(5.0)
 
-    def take_over(self) -> Position | None:
+    def take_over(self) -> ReplayPosition | None:
         """Abort what another producer with this id has begun; return the last committed position."""
         self._producer.init_transactions(self._call_s)
         return self.position()
 
-    def position(self) -> Position | None:
+    def position(self) -> ReplayPosition | None:
         """The position committed now; raises Problem for a position of another replay with this name."""
         (found,) = self._consumer.committed([self._place], self._call_s)
         if found.error is not None:
@@ -165,7 +165,7 @@ class Transactions:
         if found.offset < 0:
             return None
         try:
-            position = Position.of(found.offset, found.metadata)
+            position = ReplayPosition.of(found.offset, found.metadata)
         except ValueError as error:
             raise Problem(f"group {self.id} is in use: {error}") from error
         if position.digest != self._job.digest:
@@ -207,7 +207,7 @@ class Transactions:
         late = time.monotonic() - self._began >= COMMIT_S
         return late or self._records >= self._job.transaction_records
 
-    def commit(self, position: Position) -> None:
+    def commit(self, position: ReplayPosition) -> None:
         """Commit the records sent since the last commit, together with the position after them."""
         self._begin()
         place = TopicPartition(
@@ -328,7 +328,7 @@ class _Run:
         self._moved = time.monotonic()
         self._fenced = False
         self._name = os.urandom(4).hex()
-        self._position: Position | None = None
+        self._position: ReplayPosition | None = None
         self.records = 0
         self.total = 0
         self.zeros = 0
@@ -361,16 +361,16 @@ class _Run:
         if done < task.end:
             self._commit(transactions, self._at(task.end, total), zeros)
 
-    def _at(self, offset: int, total: int) -> Position:
-        return Position(offset, total, self._job.digest, self._name)
+    def _at(self, offset: int, total: int) -> ReplayPosition:
+        return ReplayPosition(offset, total, self._job.digest, self._name)
 
-    def _commit(self, transactions: Transactions, position: Position, zeros: int) -> None:
+    def _commit(self, transactions: Transactions, position: ReplayPosition, zeros: int) -> None:
         transactions.commit(position)
         self._fenced = False
         self._settle(position)
         self.zeros += zeros
 
-    def _settle(self, position: Position) -> None:
+    def _settle(self, position: ReplayPosition) -> None:
         """Count what is known to be committed, either just now or by an earlier call of ours that was never answered."""
         if self._position is not None and position.offset > self._position.offset:
             self.records += position.records - self.total
@@ -384,7 +384,7 @@ class _Run:
         if target.earliest_ms is None and target.latest_ms is None:
             return
         late = None if target.latest_ms is None else target.latest_ms + 1
-        if Range(None, None, target.earliest_ms, late).of_time(lot).num_rows == lot.num_rows:
+        if RecordRange(None, None, target.earliest_ms, late).of_time(lot).num_rows == lot.num_rows:
             return
         for offset, timestamp in zip(
             lot.column("offset").to_pylist(), lot.column("timestamp").to_pylist(), strict=True

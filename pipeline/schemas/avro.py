@@ -13,7 +13,7 @@ import pyarrow as pa
 from kwire.records.schema_ids import PREFIX_BYTES
 
 from ..problems import WrongCall
-from .forms import BARE, MAX_PRECISION, Form, Misfit, misfit
+from .forms import BARE, MAX_PRECISION, Misfit, ValueForm, misfit
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -59,7 +59,7 @@ class Avro:
         """See Form."""
         return value[PREFIX_BYTES:]
 
-    def read(self, data: bytes, table: Form | None = None) -> dict[str, Any]:
+    def read(self, data: bytes, table: ValueForm | None = None) -> dict[str, Any]:
         """See Form; a value is resolved to the table's schema by Avro's rules."""
         import fastavro
 

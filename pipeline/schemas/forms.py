@@ -19,13 +19,13 @@ class Misfit(ValueError):
     """A value does not fit the schema; says where and why."""
 
 
-class Form(Protocol):
+class ValueForm(Protocol):
     """A form of values. It is pickled."""
 
     def body(self, value: bytes) -> bytes:
         """What follows the id of a schema, and what else says which one of it. Raises Misfit."""
 
-    def read(self, data: bytes, table: Form | None = None) -> dict[str, Any]:
+    def read(self, data: bytes, table: ValueForm | None = None) -> dict[str, Any]:
         """The fields of a value; `table` is the form that the table's schema has, if the value has an id. Raises Misfit."""
 
 
@@ -37,7 +37,7 @@ class Json:
         """See Form."""
         return value[PREFIX_BYTES:]
 
-    def read(self, data: bytes, table: Form | None = None) -> dict[str, Any]:
+    def read(self, data: bytes, table: ValueForm | None = None) -> dict[str, Any]:
         """See Form."""
         try:
             found = json.loads(data, parse_float=Decimal)

@@ -20,7 +20,7 @@ from kwire.errors import WireError
 from kwire.records.schema_ids import message_indexes, message_name
 
 from ..problems import WrongCall
-from .forms import Form, Misfit, misfit
+from .forms import Misfit, ValueForm, misfit
 
 #: Numbers of types in descriptors -> types of columns. Source: descriptor.proto, FieldDescriptorProto.Type.
 _TYPES: dict[int, pa.DataType] = {
@@ -78,7 +78,7 @@ class Protobuf:
             raise Misfit(f"the value is of the message {name}, not of {self.name}")
         return value[at:]
 
-    def read(self, data: bytes, table: Form | None = None) -> dict[str, Any]:
+    def read(self, data: bytes, table: ValueForm | None = None) -> dict[str, Any]:
         """See Form. In a value with an id, all fields have to be of the message."""
         cls, fields = _message(self)
         try:

@@ -25,7 +25,7 @@ from kwire.records.schema_ids import schema_id
 
 from ..problems import WrongCall
 from .avro import read_avro
-from .forms import BARE, Form, Json, Misfit
+from .forms import BARE, Json, Misfit, ValueForm
 from .protobuf import file_and_message, read_protobuf
 from .schema import schema_of
 
@@ -59,7 +59,7 @@ class ValueSchema:
     """
 
     columns: pa.Schema
-    form: Form
+    form: ValueForm
     by_id: Mapping[int, ValueSchema] = attribute(default_factory=dict)
     key: ValueSchema | None = None
 

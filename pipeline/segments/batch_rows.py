@@ -15,8 +15,8 @@ from kwire.records.compression import Codec
 from .columns import NO_TIMESTAMP_TYPE, is_dense
 from .logs import topic_id
 from .records import SliceReader
-from .slices import Slice
-from .walk import Found, Walk
+from .slices import OffsetSlice
+from .walk import BatchWalk, FoundBatch
 
 #: Rows of an Arrow batch.
 _ROWS = 1 << 14
@@ -25,14 +25,14 @@ _ROWS = 1 << 14
 class BatchRow(NamedTuple):
     """One batch, or the part of it within the offsets that are read."""
 
-    found: Found
+    found: FoundBatch
     first: int | None
     last: int | None
     records: int
     """Number of data records between first and last; 0 in control batches."""
 
 
-_Value = Callable[[str, Slice, int, BatchRow, BatchHeader | None], Any]
+_Value = Callable[[str, OffsetSlice, int, BatchRow, BatchHeader | None], Any]
 
 
 def _from_header(value: Callable[[BatchHeader], Any]) -> _Value:
@@ -97,7 +97,7 @@ class BatchReader(SliceReader):
 
     def rows_of_batches(self, path: str, *, check: bool, control: bool) -> Iterator[Any]:
         """Yield Arrow batches. Errors: SegmentError, OSError."""
-        walk = Walk(self._descriptor, self._cut, self._damage, whole=check)
+        walk = BatchWalk(self._descriptor, self._cut, self._damage, whole=check)
         columns: list[list[Any]] = [[] for _ in self._wanted.columns]
         values = [_COLUMNS[name][1] for name in self._wanted.columns]
         for window in walk.windows():
@@ -126,7 +126,7 @@ class BatchReader(SliceReader):
         ]
         return pa.RecordBatch.from_arrays(arrays, list(names))
 
-    def _row(self, found: Found, control: bool) -> BatchRow | None:
+    def _row(self, found: FoundBatch, control: bool) -> BatchRow | None:
         header = found.header
         if header is None or found.problem is not None:
             if not CHECKED_COLUMNS.isdisjoint(self._wanted.columns):
@@ -147,7 +147,7 @@ class BatchReader(SliceReader):
             return BatchRow(found, header.base_offset, header.last_offset, header.records_count)
         return self._counted(found)
 
-    def _counted(self, found: Found) -> BatchRow | None:
+    def _counted(self, found: FoundBatch) -> BatchRow | None:
         """A row that needs the records: for compressed messages, or for a batch that is read only in part."""
         (moved,), buffer = self._load([found])
         try:

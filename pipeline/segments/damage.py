@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from .errors import SegmentError
-from .slices import Slice
+from .slices import OffsetSlice
 
 FAIL = "fail"
 SKIP = "skip"
@@ -17,7 +17,7 @@ SHOW = "show"
 class Damage:
     """The damage found in one slice."""
 
-    def __init__(self, cut: Slice, path: str, mode: str, fail_on_data_loss: bool) -> None:
+    def __init__(self, cut: OffsetSlice, path: str, mode: str, fail_on_data_loss: bool) -> None:
         self._cut = cut
         self._path = path
         self._mode = mode

@@ -17,7 +17,7 @@ from kwire.server.log.segment import DELETED_SUFFIX, LOG_SUFFIX, stem_of
 
 from .damage import Damage
 from .logs import PartitionLog
-from .slices import Slice
+from .slices import OffsetSlice
 
 #: While segments are swapped, there may be none for a moment; the next attempt may find it.
 _TRIES = 20
@@ -25,7 +25,7 @@ _PAUSE_S = 0.05
 
 
 @contextmanager
-def opened(cut: Slice) -> Iterator[tuple[int, str] | None]:
+def opened(cut: OffsetSlice) -> Iterator[tuple[int, str] | None]:
     """The planned file, open, and its path; None if it is gone."""
     path = stem_of(cut.directory, cut.base_offset) + LOG_SUFFIX
     for candidate in (path, path + DELETED_SUFFIX):
@@ -42,7 +42,7 @@ def opened(cut: Slice) -> Iterator[tuple[int, str] | None]:
     yield None
 
 
-def found_again(cut: Slice, damage: Damage) -> list[Slice]:
+def found_again(cut: OffsetSlice, damage: Damage) -> list[OffsetSlice]:
     """Slices with the same offsets in the files that are there now.
 
     Errors: SegmentError for offsets that retention has deleted since, unless data loss is accepted.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .options import Options
 
 if TYPE_CHECKING:
-    from ..committer import Committer
+    from ..committer import OffsetCommitter
     from .plan import Offsets
 
 #: Seconds for a coordinator to answer.
@@ -25,7 +25,7 @@ class GroupProgress:
     def __init__(self, options: Options) -> None:
         self._group = options.group
         self._settings = dict(options.client)
-        self._committer: Committer | None = None
+        self._committer: OffsetCommitter | None = None
         self._is_failing = False
 
     def commit(self, ends: Offsets) -> None:
@@ -34,11 +34,11 @@ class GroupProgress:
             return
         from confluent_kafka import KafkaException
 
-        from ..committer import Committer
+        from ..committer import OffsetCommitter
 
         try:
             if self._committer is None:
-                self._committer = Committer(self._settings, self._group, _silent())
+                self._committer = OffsetCommitter(self._settings, self._group, _silent())
             self._committer.commit(ends, PATIENCE_S)
         except KafkaException as error:
             if not self._is_failing:

@@ -33,7 +33,7 @@ from kwire.server.log.stored_logs import logs_at
 from kwire.types import uuid_to_str
 
 from .errors import SegmentError
-from .slices import Aborted, Slice
+from .slices import Aborted, OffsetSlice
 
 #: Suffix of a segment whose files compaction is about to rename.
 _SWAP_SUFFIX = f"{LOG_SUFFIX}.swap"
@@ -41,7 +41,7 @@ _TRIES = 40
 _PAUSE_S = 0.05
 
 
-class SegmentFile(NamedTuple):
+class ListedSegment(NamedTuple):
     """A segment as it was listed."""
 
     base_offset: int
@@ -107,7 +107,7 @@ class PartitionLog:
         self._is_live = checkpoints.is_live
         self._committed = max(checkpoints.committed(topic, partition), self.log_start_offset)
 
-    def _listed(self) -> tuple[list[SegmentFile], list[int]]:
+    def _listed(self) -> tuple[list[ListedSegment], list[int]]:
         """Segments, and offsets of producer snapshots.
 
         A listing made while files are renamed may lack both the old and the new names, so it counts only if the next one is
@@ -306,7 +306,7 @@ class PartitionLog:
 
     # -- slices ------------------------------------------------------------------------------------
 
-    def slices(self, start: int, end: int, size: int, *, committed: bool) -> Iterator[Slice]:
+    def slices(self, start: int, end: int, size: int, *, committed: bool) -> Iterator[OffsetSlice]:
         """Cut the records between two offsets into pieces of about `size` bytes, within segments."""
         if start >= end or not self.files:
             return
@@ -320,7 +320,7 @@ class PartitionLog:
             following = None if newest else self.files[number + 1].base_offset
             pieces = list(self._pieces(number, start, end, size))
             for piece, (position, limit, first, after) in enumerate(pieces):
-                yield Slice(
+                yield OffsetSlice(
                     self.topic,
                     self.partition,
                     self.directory,
@@ -381,7 +381,7 @@ class PartitionLog:
         return (cut, base) if length else (position, -1)
 
 
-def _segment_files(paths: list[Path]) -> Iterator[SegmentFile]:
+def _segment_files(paths: list[Path]) -> Iterator[ListedSegment]:
     for path in paths:
         base_offset = offset_of(path.name)
         if base_offset is None or path.suffix != LOG_SUFFIX:
@@ -396,7 +396,7 @@ def _segment_files(paths: list[Path]) -> Iterator[SegmentFile]:
             raise SegmentError(f"{path}: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
             raise SegmentError(f"{path} is not a file")
-        yield SegmentFile(base_offset, status.st_size, status.st_ino)
+        yield ListedSegment(base_offset, status.st_size, status.st_ino)
 
 
 def _checkpoint(layer: FileLayer, log_dir: Path, name: str) -> dict[tuple[str, int], int]:

@@ -6,7 +6,7 @@ from .errors import SegmentError
 from .logs import PartitionLog, find_logs
 from .options import EARLIEST, LATEST, Bound, Options
 from .pushdown import Pushed
-from .slices import Slice
+from .slices import OffsetSlice
 
 Place = tuple[str, int]
 Logs = dict[Place, PartitionLog]
@@ -120,7 +120,7 @@ def _check_begin(logs: Logs, until: Offsets, options: Options) -> None:
             )
 
 
-def slices(options: Options, pushed: Pushed) -> list[Slice]:
+def slices(options: Options, pushed: Pushed) -> list[OffsetSlice]:
     """The slices of a batch query. Errors: SegmentError."""
     logs = find(options)
     begins, until = starts(logs, options), ends(logs, options)
@@ -145,12 +145,12 @@ def slices(options: Options, pushed: Pushed) -> list[Slice]:
     return between(logs, begins, until, options)
 
 
-def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[Slice]:
+def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[OffsetSlice]:
     """The slices from start to end; partitions that are not in start begin with their logs.
 
     Errors: SegmentError if records no longer exist, unless failOnDataLoss is false.
     """
-    slices: list[Slice] = []
+    slices: list[OffsetSlice] = []
     for place, until in end.items():
         log = logs.get(place)
         first = start.get(place)

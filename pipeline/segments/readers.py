@@ -13,7 +13,7 @@ from . import plan, tasks
 from .group import GroupProgress
 from .options import Options
 from .pushdown import Pushed, take
-from .slices import Slice
+from .slices import OffsetSlice
 from .stream import Follower, from_json
 
 
@@ -30,7 +30,7 @@ class SegmentReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         # If there is nothing to read, Spark makes one task, with None or (from 4.1 on) an InputPartition of nothing.
-        if not isinstance(partition, Slice):
+        if not isinstance(partition, OffsetSlice):
             return iter(())
         leave_archives()
         keep_memory()
@@ -68,7 +68,7 @@ class SegmentStreamReader(DataSourceStreamReader):
         return self._follower.slices(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Slice)
+        assert isinstance(partition, OffsetSlice)
         return tasks.read(partition, self._options, self._columns, Pushed())
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -26,8 +26,8 @@ from .columns import (
 )
 from .damage import Damage
 from .pushdown import Pushed
-from .slices import Slice
-from .walk import Found, Walk, Window
+from .slices import OffsetSlice
+from .walk import BatchWalk, FileWindow, FoundBatch
 
 #: Bytes and rows of batches that are combined into one Arrow batch.
 CHUNK_BYTES = 8 << 20
@@ -40,7 +40,7 @@ _CONTROL_OR_TRANSACTIONAL = CONTROL_MASK | TRANSACTIONAL_MASK
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedColumns:
     """The content that a reader has to return."""
 
     columns: tuple[str, ...]
@@ -57,7 +57,9 @@ class Wanted:
 class SliceReader:
     """The records of one slice."""
 
-    def __init__(self, descriptor: int, cut: Slice, wanted: Wanted, damage: Damage) -> None:
+    def __init__(
+        self, descriptor: int, cut: OffsetSlice, wanted: WantedColumns, damage: Damage
+    ) -> None:
         self._descriptor = descriptor
         self._cut = cut
         self._wanted = wanted
@@ -76,7 +78,7 @@ class SliceReader:
         spans = aborted.get(header.producer_id, ())
         return any(first <= header.base_offset <= last for first, last in spans)
 
-    def damaged(self, found: Found, reason: object) -> None:
+    def damaged(self, found: FoundBatch, reason: object) -> None:
         """Note an unusable batch. Errors: SegmentError, unless damage is to be skipped."""
         assert found.header is not None
         offsets = f"offsets {found.header.base_offset} to {found.header.last_offset}"
@@ -85,11 +87,11 @@ class SliceReader:
     def batches(self) -> Iterator[Any]:
         """Yield Arrow batches of the wanted columns. Errors: SegmentError, OSError."""
         whole = self._wanted.check_crc or not self._from_headers
-        walk = Walk(self._descriptor, self._cut, self._damage, whole=whole)
+        walk = BatchWalk(self._descriptor, self._cut, self._damage, whole=whole)
         for window in walk.windows() if whole else _together(walk.windows()):
             yield from self.of_window(window)
 
-    def of_window(self, window: Window) -> Iterator[Any]:
+    def of_window(self, window: FileWindow) -> Iterator[Any]:
         """Yield Arrow batches of the records in a window. Errors: SegmentError."""
         self._place = window.position
         for kind, chunk in _chunks(window.batches, self._kind):
@@ -97,7 +99,7 @@ class SliceReader:
                 if batch.num_rows:
                     yield batch
 
-    def _kind(self, found: Found) -> int | None:
+    def _kind(self, found: FoundBatch) -> int | None:
         """How to read a batch; None to skip it."""
         header = found.header
         if header is None or found.problem is not None or not header.records_count:
@@ -115,7 +117,9 @@ class SliceReader:
             return HEADERS
         return PACKED if attributes & CODEC_MASK else PLAIN
 
-    def _arrow(self, kind: int, chunk: Sequence[Found], buffer: bytes | bytearray) -> Iterator[Any]:
+    def _arrow(
+        self, kind: int, chunk: Sequence[FoundBatch], buffer: bytes | bytearray
+    ) -> Iterator[Any]:
         cut = self._cut
         try:
             rows = self._decode(kind, chunk, buffer)
@@ -132,7 +136,7 @@ class SliceReader:
         yield batch
 
     def _decode(
-        self, kind: int, chunk: Sequence[Found], buffer: bytes | bytearray
+        self, kind: int, chunk: Sequence[FoundBatch], buffer: bytes | bytearray
     ) -> Rows | HeaderRows:
         headers = [found.header for found in chunk if found.header is not None]
         if kind == HEADERS:
@@ -158,7 +162,7 @@ class SliceReader:
             begin += len(body)
         return BatchRows(headers, b"".join(bodies), spans)
 
-    def _load(self, chunk: Sequence[Found]) -> tuple[list[Found], bytearray]:
+    def _load(self, chunk: Sequence[FoundBatch]) -> tuple[list[FoundBatch], bytearray]:
         buffer = bytearray()
         moved = []
         for found in chunk:
@@ -168,7 +172,7 @@ class SliceReader:
         return moved, buffer
 
 
-def _old_rows(chunk: Sequence[Found], buffer: bytes | bytearray) -> Rows:
+def _old_rows(chunk: Sequence[FoundBatch], buffer: bytes | bytearray) -> Rows:
     records = []
     types = []
     for found in chunk:
@@ -179,22 +183,22 @@ def _old_rows(chunk: Sequence[Found], buffer: bytes | bytearray) -> Rows:
     return RecordRows(records, types)
 
 
-def _together(windows: Iterable[Window]) -> Iterator[Window]:
+def _together(windows: Iterable[FileWindow]) -> Iterator[FileWindow]:
     """Combine windows of which only headers are used into one for thousands of batches."""
-    batches: list[Found] = []
+    batches: list[FoundBatch] = []
     for window in windows:
         at = window.position
         batches.extend(found._replace(at=at + found.at) for found in window.batches)
         if len(batches) >= HEADERS_TOGETHER:
-            yield Window(bytearray(), 0, batches)
+            yield FileWindow(bytearray(), 0, batches)
             batches = []
     if batches:
-        yield Window(bytearray(), 0, batches)
+        yield FileWindow(bytearray(), 0, batches)
 
 
-def _chunks(batches: Sequence[Found], kind_of: Any) -> Iterator[tuple[int, list[Found]]]:
+def _chunks(batches: Sequence[FoundBatch], kind_of: Any) -> Iterator[tuple[int, list[FoundBatch]]]:
     """Yield runs of batches of the same kind, as many as make an Arrow batch of a good size."""
-    chunk: list[Found] = []
+    chunk: list[FoundBatch] = []
     current = rows = size = 0
     for found in batches:
         kind = kind_of(found)

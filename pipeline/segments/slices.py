@@ -11,7 +11,7 @@ Aborted = dict[int, list[tuple[int, int]]]
 
 
 @dataclass
-class Slice(InputPartition):
+class OffsetSlice(InputPartition):
     """Records from `start` (inclusive) to `end` (exclusive).
 
     The offsets define the slice. File and position are where planning found it: a batch boundary at or before the first

@@ -12,7 +12,7 @@ from .errors import SegmentError
 from .logs import Memory, PartitionLog, topic_id
 from .options import Options
 from .plan import Logs, Offsets, Place
-from .slices import Slice
+from .slices import OffsetSlice
 
 Json = dict[str, dict[str, int]]
 
@@ -95,7 +95,7 @@ class Follower:
             ends = limited(begins, ends, limit)
         return ends
 
-    def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+    def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetSlice]:
         """The slices between two offsets. Errors: SegmentError for records that are gone."""
         until = from_json(end)
         self._planned = until

@@ -11,8 +11,8 @@ from .damage import SHOW, Damage
 from .files import found_again, opened
 from .options import Options
 from .pushdown import Pushed
-from .records import SliceReader, Wanted
-from .slices import Slice
+from .records import SliceReader, WantedColumns
+from .slices import OffsetSlice
 
 #: How often the files of a slice may vanish while a task reads them.
 _TRIES = 5
@@ -20,7 +20,7 @@ _NOTHING = Pushed()
 
 
 def read(
-    cut: Slice,
+    cut: OffsetSlice,
     options: Options,
     columns: tuple[str, ...],
     pushed: Pushed = _NOTHING,
@@ -35,7 +35,7 @@ def read(
         if file is not None:
             descriptor, path = file
             damage = Damage(cut, path, mode, options.fail_on_data_loss)
-            wanted = Wanted(columns, options.check_crc, pushed)
+            wanted = WantedColumns(columns, options.check_crc, pushed)
             if of_batches:
                 check = options.check_crc or mode == SHOW
                 reader = BatchReader(descriptor, cut, wanted, damage)
@@ -55,6 +55,6 @@ def read(
         yield from read(piece, options, columns, pushed, tries - 1)
 
 
-def _read_ahead(descriptor: int, cut: Slice) -> None:
+def _read_ahead(descriptor: int, cut: OffsetSlice) -> None:
     length = 0 if cut.limit is None else cut.limit - cut.position
     os.posix_fadvise(descriptor, cut.position, length, os.POSIX_FADV_SEQUENTIAL)

@@ -19,14 +19,14 @@ from kwire.server.log.index.offset_index import OffsetIndex
 from kwire.server.log.segment import stem_of
 
 from .damage import Damage
-from .slices import Slice
+from .slices import OffsetSlice
 
 #: Bytes read at once if bodies are wanted, and if only headers are.
 WINDOW = 2 << 20
 HEADER_WINDOW = 4096
 
 
-class Found(NamedTuple):
+class FoundBatch(NamedTuple):
     """A batch, or what damage has left of one."""
 
     at: int
@@ -37,19 +37,19 @@ class Found(NamedTuple):
     problem: str | None = None
 
 
-class Window(NamedTuple):
+class FileWindow(NamedTuple):
     """Bytes of a file and the batches in them; the buffer is reused for the next window."""
 
     buffer: bytes | bytearray
     position: int
     """Position of the buffer's first byte in the file."""
-    batches: list[Found]
+    batches: list[FoundBatch]
 
 
-class Walk:
+class BatchWalk:
     """The batches of one slice, in order, from those that hold its first offset to those that hold its last."""
 
-    def __init__(self, descriptor: int, cut: Slice, damage: Damage, *, whole: bool) -> None:
+    def __init__(self, descriptor: int, cut: OffsetSlice, damage: Damage, *, whole: bool) -> None:
         """`whole` means that bodies are wanted, and are therefore checked; else only headers are read."""
         self._descriptor = descriptor
         self._cut = cut
@@ -64,16 +64,16 @@ class Walk:
         """The lowest offset that the next batch can have."""
         self._ended = False
 
-    def windows(self) -> Iterator[Window]:
+    def windows(self) -> Iterator[FileWindow]:
         """Yield windows with at least one batch. Errors: SegmentError, OSError."""
         buffer = bytearray(WINDOW if self._whole else HEADER_WINDOW)
         while not self._ended and self._position < self._limit:
             begin = self._position
             filled = self._read(buffer)
-            batches: list[Found] = []
+            batches: list[FoundBatch] = []
             needed = self._step(buffer, filled, batches)
             if batches:
-                yield Window(buffer, begin, batches)
+                yield FileWindow(buffer, begin, batches)
             if self._position == begin and not self._ended:
                 if needed <= filled or filled < min(len(buffer), self._limit - begin):
                     break  # the file was truncated in the meantime
@@ -93,7 +93,7 @@ class Walk:
             filled += got
         return filled
 
-    def _step(self, buffer: bytearray, filled: int, batches: list[Found]) -> int:
+    def _step(self, buffer: bytearray, filled: int, batches: list[FoundBatch]) -> int:
         """Walk over the bytes in the buffer; return how many bytes the next batch needs in one piece."""
         start, end = self._cut.start, self._cut.end
         whole = self._whole
@@ -125,9 +125,9 @@ class Walk:
                         if size > filled - at:
                             return size
                         problem = self._problem(view, at, header)
-                        batches.append(Found(at, size, header, problem))
+                        batches.append(FoundBatch(at, size, header, problem))
                     else:
-                        batches.append(Found(at, size, header))
+                        batches.append(FoundBatch(at, size, header))
                 at += size
                 if problem is None:
                     self._lowest = last + 1
@@ -177,14 +177,14 @@ class Walk:
         self._suspect = None
         return None
 
-    def _lost(self, at: int, error: CorruptRecord, batches: list[Found]) -> int:
+    def _lost(self, at: int, error: CorruptRecord, batches: list[FoundBatch]) -> int:
         """The position where a batch may begin after one whose length cannot be trusted; counted like `at`."""
         begin = self._position + at
         resume = self._next_indexed(begin if self._suspect is None else self._suspect)
         resume = max(resume, begin + 1)
         self._suspect = None
         self._damage.batch(begin, resume - begin, "unknown offsets", error)
-        batches.append(Found(at, resume - begin, None, str(error)))
+        batches.append(FoundBatch(at, resume - begin, None, str(error)))
         return resume - self._position
 
     def _next_indexed(self, position: int) -> int:

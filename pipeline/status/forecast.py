@@ -33,7 +33,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class PartitionBounds:
     """What is known about a partition; timestamps in ms since 1970, None where unknown.
 
     Shape: needed_ms is the timestamp of the next record needed, newest_ms the largest of the log.
@@ -62,7 +62,9 @@ class Forecast:
 CHECK_INTERVAL_MS = 5 * 60_000
 
 
-def forecast(needed: int, log: Log | None, configs: Mapping[str, str], now_ms: int) -> Forecast:
+def forecast(
+    needed: int, log: PartitionBounds | None, configs: Mapping[str, str], now_ms: int
+) -> Forecast:
     """What will happen to the records from offset `needed` on."""
     if log is None:
         return Forecast(Fate.GONE, "there is no such partition any more")
@@ -93,7 +95,7 @@ def forecast(needed: int, log: Log | None, configs: Mapping[str, str], now_ms: i
     return min(known, key=lambda limit: limit.left_ms or 0)
 
 
-def _by_time(log: Log, configs: Mapping[str, str], now_ms: int) -> Forecast | None:
+def _by_time(log: PartitionBounds, configs: Mapping[str, str], now_ms: int) -> Forecast | None:
     retention = int(configs.get("retention.ms", "-1"))
     if retention < 0:
         return None
@@ -111,7 +113,7 @@ def _by_time(log: Log, configs: Mapping[str, str], now_ms: int) -> Forecast | No
     return Forecast(Fate.EXPIRING, f"kept for {shown(left)} by retention.ms", left, latest)
 
 
-def _by_size(needed: int, log: Log, configs: Mapping[str, str]) -> Forecast | None:
+def _by_size(needed: int, log: PartitionBounds, configs: Mapping[str, str]) -> Forecast | None:
     retention = int(configs.get("retention.bytes", "-1"))
     if retention < 0 or log.size is None:
         return None

@@ -20,7 +20,7 @@ from ..problems import Problem
 from ..record_times import newest_timestamps, timestamps_at
 from ..stored_batches import StoredClient, Unavailable
 from ..topic_configs import topic_configs
-from .forecast import Forecast, Log, forecast
+from .forecast import Forecast, PartitionBounds, forecast
 from .options import add_arguments
 from .processed import QueryState, find_queries
 
@@ -28,14 +28,14 @@ __all__ = ["add_arguments", "run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StatusLine:
     """One partition of one query."""
 
     query: str
     topic: str
     partition: int
     processed: int
-    log: Log | None
+    log: PartitionBounds | None
     forecast: Forecast
     is_warned: bool
 
@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
     return 1 if any(line.is_warned for line in lines) else 0
 
 
-def look(queries: Sequence[QueryState], cluster: Cluster, options: Namespace) -> list[Line]:
+def look(queries: Sequence[QueryState], cluster: Cluster, options: Namespace) -> list[StatusLine]:
     """One line for each partition of each query. Raises Problem if no broker answers."""
     named = {topic for query in queries for topic, _ in query.processed}
     topics = {topic: count for topic, count in cluster.partitions().items() if topic in named}
@@ -78,7 +78,7 @@ def look(queries: Sequence[QueryState], cluster: Cluster, options: Namespace) ->
         for where, processed in sorted(query.processed.items()):
             log = None
             if where in ends:
-                log = Log(
+                log = PartitionBounds(
                     starts[where],
                     ends[where],
                     times.get(where),
@@ -87,7 +87,7 @@ def look(queries: Sequence[QueryState], cluster: Cluster, options: Namespace) ->
                 )
             told = forecast(processed, log, configs.get(where[0], {}), int(time.time() * 1000))
             lines.append(
-                Line(
+                StatusLine(
                     query.name, *where, processed, log, told, _is_warned(told, options.warn_within)
                 )
             )
@@ -110,7 +110,7 @@ def _sizes(cluster: Cluster, options: Namespace, topics: Mapping[str, int]) -> O
         return {}
 
 
-def print_lines(queries: Sequence[QueryState], lines: Sequence[Line], out: TextIO) -> None:
+def print_lines(queries: Sequence[QueryState], lines: Sequence[StatusLine], out: TextIO) -> None:
     """Write one table for each query, followed by its problems."""
     now_ms = int(time.time() * 1000)
     for query in queries:
@@ -161,7 +161,7 @@ def _progress(query: QueryState, now_ms: int) -> str:
     return done if query.running is None else f"{done}, batch {query.running} begun"
 
 
-def as_tree(queries: Sequence[QueryState], lines: Sequence[Line]) -> dict[str, Any]:
+def as_tree(queries: Sequence[QueryState], lines: Sequence[StatusLine]) -> dict[str, Any]:
     """The same as a tree for JSON; times in ms."""
     return {
         "format": 1,
@@ -180,7 +180,7 @@ def as_tree(queries: Sequence[QueryState], lines: Sequence[Line]) -> dict[str, A
     }
 
 
-def _line_tree(line: Line) -> dict[str, Any]:
+def _line_tree(line: StatusLine) -> dict[str, Any]:
     told = line.forecast
     return {
         "topic": line.topic,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from ..manifest import Archive, ArchiveFile, Entry
+from ..manifest import Archive, ArchiveFile, ManifestEntry
 from ..problems import Problem
 
 #: The range of Python's datetime, from the first of these to before the second.
@@ -18,7 +18,7 @@ Numbers = dict[str, int]
 
 
 @dataclass(frozen=True)
-class State:
+class TableState:
     """What a table says of itself, written in each of its commits.
 
     Shape: `commit` is the number of the archive's manifest that the table has reached, and `checksum` that manifest's, which
@@ -42,17 +42,17 @@ class State:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @staticmethod
-    def of(text: str, table: str) -> State:
+    def of(text: str, table: str) -> TableState:
         """Read what `text` wrote. Raises Problem if it is damaged."""
         try:
             tree: dict[str, Any] = json.loads(text)
-            state = State(**tree)
+            state = TableState(**tree)
             lost = {number: [(a, b) for a, b in some] for number, some in state.lost.items()}
             if type(state.commit) is not int:
                 raise TypeError(f"commit is {state.commit!r}")
         except (ValueError, TypeError, AttributeError) as error:
             raise Problem(f"the table {table} is damaged: its property {STATE}: {error}") from error
-        return State(**{**tree, "lost": lost})
+        return TableState(**{**tree, "lost": lost})
 
 
 #: The properties of a table's commits. Offsets and ranges have the form that Spark's kafka source takes.
@@ -62,7 +62,7 @@ OFFSETS = "kwire.offsets"
 RANGES = "kwire.ranges"
 
 
-class Added(NamedTuple):
+class AddedFile(NamedTuple):
     """A file, and the partition whose records it has."""
 
     partition: int
@@ -70,11 +70,11 @@ class Added(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class TableCommit:
     """One commit of a table: files of the archive to add and remove, and the table's state afterwards."""
 
-    state: State
-    added: tuple[Added, ...]
+    state: TableState
+    added: tuple[AddedFile, ...]
     removed: frozenset[str]
     #: The first and the last offset that the commit adds, by partition.
     ranges: dict[str, tuple[int, int]]
@@ -92,11 +92,11 @@ class Change:
 def change(
     archive: Archive,
     topic: str,
-    known: State | None,
+    known: TableState | None,
     files: Callable[[], Collection[str]],
     table: str,
     named: Callable[[str], str] = lambda path: path,
-) -> Change | None:
+) -> TableCommit | None:
     """What brings a table of a topic to the archive's newest commit; None if nothing has changed.
 
     `known` is what the table says, None if it is new, and `files` gives the paths of its files, which are asked for only where
@@ -112,18 +112,22 @@ def change(
         if known.checksum and not any(commit.get("removed") for commit in news):
             # The usual case, whose work grows only with the new entries.
             entries = [
-                Entry.of(entry)
+                ManifestEntry.of(entry)
                 for commit in news
                 for entry in commit["added"]
                 if entry["topic"] == topic
             ]
-            added = tuple(Added(entry.partition, file) for entry in entries for file in entry.files)
+            added = tuple(
+                AddedFile(entry.partition, file) for entry in entries for file in entry.files
+            )
             return _change(archive, topic, known, entries, added)
     entries = archive.entries({topic})
     if not entries:
         return None
     live = {
-        named(file.path): Added(entry.partition, file) for entry in entries for file in entry.files
+        named(file.path): AddedFile(entry.partition, file)
+        for entry in entries
+        for file in entry.files
     }
     there = frozenset(files())
     if known is None and there - live.keys():
@@ -138,12 +142,12 @@ def change(
 def _change(
     archive: Archive,
     topic: str,
-    known: State | None,
-    entries: Collection[Entry],
-    added: tuple[Added, ...],
+    known: TableState | None,
+    entries: Collection[ManifestEntry],
+    added: tuple[AddedFile, ...],
     removed: frozenset[str] = frozenset(),
     before: Numbers | None = None,
-) -> Change:
+) -> TableCommit:
     """The change to the state that `entries` make, of the topic or, with `known`, beyond what that has."""
     state = _state(archive, topic, entries, known)
     offsets = known.offsets if known is not None else (before or {})
@@ -152,7 +156,7 @@ def _change(
         for number, end in state.offsets.items()
         if end > offsets.get(number, state.first[number])
     }
-    return Change(state, added, removed, ranges)
+    return TableCommit(state, added, removed, ranges)
 
 
 def _is_about(commit: dict[str, Any], topic: str) -> bool:
@@ -161,7 +165,7 @@ def _is_about(commit: dict[str, Any], topic: str) -> bool:
     )
 
 
-def _check_same(archive: Archive, topic: str, known: State, table: str) -> None:
+def _check_same(archive: Archive, topic: str, known: TableState, table: str) -> None:
     if known.topic != topic:
         raise Problem(f"the table {table} is of topic {known.topic}, not of {topic}")
     if known.commit > archive.number:
@@ -175,7 +179,9 @@ def _check_same(archive: Archive, topic: str, known: State, table: str) -> None:
         )
 
 
-def _state(archive: Archive, topic: str, entries: Collection[Entry], known: State | None) -> State:
+def _state(
+    archive: Archive, topic: str, entries: Collection[ManifestEntry], known: TableState | None
+) -> TableState:
     first = dict(known.first) if known is not None else {}
     offsets = dict(known.offsets) if known is not None else {}
     rows = dict(known.rows) if known is not None else {}
@@ -187,7 +193,7 @@ def _state(archive: Archive, topic: str, entries: Collection[Entry], known: Stat
         rows[number] = rows.get(number, 0) + entry.rows
         if entry.lost:
             lost.setdefault(number, []).extend(entry.lost)
-    return State(
+    return TableState(
         topic,
         archive.number,
         archive.checksum(archive.number),

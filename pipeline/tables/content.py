@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Collection, Iterable
 
-from ..manifest import Archive, ArchiveFile, Entry
+from ..manifest import Archive, ArchiveFile, ManifestEntry
 from ..problems import Problem
-from .changes import State
-from .place import Place
+from .changes import TableState
+from .place import TablePlace
 from .tables import Table, TableFile
 
 
@@ -26,9 +26,9 @@ class TableContent:
         self.path = archive.path
         self.name = f"{archive.path} ({format})"
         self.storage = archive.storage
-        self._entries: list[Entry] = []
+        self._entries: list[ManifestEntry] = []
         self._ids: dict[str, str] = {}
-        place = Place(archive, options)
+        place = TablePlace(archive, options)
         try:
             for topic in sorted(place.topics(format) if topics is None else topics):
                 table = place.table(format, topic)
@@ -37,7 +37,7 @@ class TableContent:
         finally:
             place.close()
 
-    def _add(self, table: Table, state: State, topic: str) -> None:
+    def _add(self, table: Table, state: TableState, topic: str) -> None:
         if state.schema is not None:
             raise Problem(
                 f"the table {table.name} has the columns of parsed values, and no longer the records' bytes: leave out --table"
@@ -47,7 +47,7 @@ class TableContent:
         if state.topic_id is not None:
             self._ids[topic] = state.topic_id
 
-    def entries(self, topics: Collection[str] | None = None) -> list[Entry]:
+    def entries(self, topics: Collection[str] | None = None) -> list[ManifestEntry]:
         """See manifest.Content: one entry for each partition."""
         return [one for one in self._entries if topics is None or one.topic in topics]
 
@@ -67,8 +67,8 @@ class TableContent:
 
 
 def entries_of(
-    state: State, topic: str, files: Iterable[TableFile], root: str, table: str
-) -> list[Entry]:
+    state: TableState, topic: str, files: Iterable[TableFile], root: str, table: str
+) -> list[ManifestEntry]:
     """The entries that a table's state and files make.
 
     Raises Problem for files that another program has written: they may hold several partitions, in any order.
@@ -100,7 +100,7 @@ def entries_of(
             f"the table {table} has files of partition {unknown[0]}, of which it says no offsets"
         )
     return [
-        Entry(
+        ManifestEntry(
             topic,
             number,
             state.first[str(number)],

@@ -21,12 +21,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from ..problems import Problem
-from .changes import COMMIT, OFFSETS, RANGES, STATE, Added, Change, State, is_near
+from .changes import COMMIT, OFFSETS, RANGES, STATE, AddedFile, TableCommit, TableState, is_near
 from .stores import for_delta
-from .tables import Conflict, Snapshot, TableFile, prefix_of, rolled_back
+from .tables import CommitConflict, TableFile, TableSnapshot, prefix_of, rolled_back
 
 if TYPE_CHECKING:
-    from .place import Place
+    from .place import TablePlace
 
 #: The application id of our transactions.
 APPLICATION = "kwire-archive"
@@ -62,7 +62,7 @@ class Delta:
         self._table: DeltaTable | None = None
 
     @classmethod
-    def of(cls, place: Place, topic: str, kind: str, columns: pa.Schema) -> Delta:
+    def of(cls, place: TablePlace, topic: str, kind: str, columns: pa.Schema) -> Delta:
         """See Place.table. The files of tables of values are in folders of their own."""
         folder = f"{kind}/{cls.format}/{topic}" if kind else f"topic={topic}"
         return cls(
@@ -99,7 +99,7 @@ class Delta:
     def identity(self) -> None:
         """See Table."""
 
-    def state(self) -> State | None:
+    def state(self) -> TableState | None:
         """See Table. Another program's commits say nothing of the archive, so the newest one that does counts."""
         try:
             reached = self._there.transaction_version(APPLICATION)
@@ -114,7 +114,7 @@ class Delta:
             if restored is None and commit.get("operation") == "RESTORE":
                 restored = commit
             if (text := commit.get(STATE)) is not None:
-                state = State.of(text, self.name)
+                state = TableState.of(text, self.name)
                 if reached != state.commit:
                     raise Problem(
                         f"the Delta table {self.name} is damaged: its transaction {APPLICATION} is at {reached}, its newest"
@@ -126,7 +126,7 @@ class Delta:
                     )
                 return state
         # Old commits are removed from the log, but their transaction state is kept.
-        return None if reached is None else State(self._topic, reached, "")
+        return None if reached is None else TableState(self._topic, reached, "")
 
     def evolve(self, schema: pa.Schema) -> None:
         """See Table."""
@@ -179,7 +179,7 @@ class Delta:
                 (_ms(times[0]), _ms(times[1])) if None not in times else _hour(row["path"]),
             )
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableCommit) -> None:
         """See Table."""
         added = [self._added(file, change) for file in change.added]
         days = {path: _day(path) for path in change.removed}
@@ -207,11 +207,11 @@ class Delta:
                 commit_properties=properties,
             )
         except CommitFailedError as error:
-            raise Conflict(f"the Delta table {self.name}: {error}") from error
+            raise CommitConflict(f"the Delta table {self.name}: {error}") from error
         except (DeltaError, OSError) as error:
             raise Problem(f"the Delta table {self.name} cannot be written: {error}") from error
 
-    def _added(self, one: Added, change: Change) -> AddAction:
+    def _added(self, one: AddedFile, change: TableCommit) -> AddAction:
         partition, file = one
         ends = {
             "minValues": (partition, file.first_offset, file.first_timestamp_ms),
@@ -238,10 +238,10 @@ class Delta:
             stats=json.dumps(statistics),
         )
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[TableSnapshot]:
         """See Table."""
         return [
-            Snapshot(
+            TableSnapshot(
                 commit["version"],
                 commit["timestamp"],
                 commit.get("operation", ""),

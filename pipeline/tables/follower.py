@@ -13,11 +13,11 @@ from ..manifest import Archive, ArchiveFile
 from ..options import topic_names
 from ..problems import Problem
 from ..schemas.values import ValueSchema
-from .changes import Added, Change, State, change
+from .changes import AddedFile, TableCommit, TableState, change
 from .derived import Work, columns_of, derive, derived, is_part
 from .options import formats, value_schemas
-from .place import KINDS, Place
-from .tables import Conflict, Table
+from .place import KINDS, TablePlace
+from .tables import CommitConflict, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ def _in_turn(
     return [make(one) for one in work]
 
 
-class Follower:
+class ArchiveTables:
     """The tables of an archive's topics, in the requested formats; does nothing without any."""
 
     def __init__(self, archive: Archive, options: Namespace, run: Run = _in_turn) -> None:
@@ -49,7 +49,7 @@ class Follower:
         self._archive = archive
         self._options = options
         self.formats = formats(options)
-        self._place = Place(archive, options)
+        self._place = TablePlace(archive, options)
         self._schemas = value_schemas(options)
         self._run = run
         self._tables: dict[tuple[str, str, str], Table] = {}
@@ -123,7 +123,7 @@ class Follower:
                     wanted = self._derived(wanted, state, kind, format, schema)
                 table.commit(wanted)
                 return 1
-            except Conflict as error:
+            except CommitConflict as error:
                 reason = error
         raise Problem(
             f"{reason}: other commits were made first {TRIES} times; run the same command again"
@@ -149,8 +149,13 @@ class Follower:
         return table
 
     def _derived(
-        self, wanted: Change, known: State | None, kind: str, format: str, schema: ValueSchema
-    ) -> Change:
+        self,
+        wanted: TableCommit,
+        known: TableState | None,
+        kind: str,
+        format: str,
+        schema: ValueSchema,
+    ) -> TableCommit:
         """The change of a table of values or dead letters, whose files are made now.
 
         A record is parsed once: what compaction has made of files that the table has already is made of the table's files, whatever
@@ -179,7 +184,7 @@ class Follower:
                 work.append((one.partition, item))
         made = self._run(derive, [one for _, one in work])
         added = [
-            Added(partition, file)
+            AddedFile(partition, file)
             for (partition, _), file in zip(work, made, strict=True)
             if file is not None
         ]

@@ -31,13 +31,13 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import PrimitiveType
 
 from ..problems import Problem
-from .changes import COMMIT, OFFSETS, RANGES, STATE, Change, State, is_near
+from .changes import COMMIT, OFFSETS, RANGES, STATE, TableCommit, TableState, is_near
 from .far_times import data_file
 from .options import ICEBERG
-from .tables import Conflict, Snapshot, TableFile, prefix_of, rolled_back
+from .tables import CommitConflict, TableFile, TableSnapshot, prefix_of, rolled_back
 
 if TYPE_CHECKING:
-    from .place import Place
+    from .place import TablePlace
 
 #: pyiceberg retries after another commit, but that commit may have added the same files.
 PROPERTIES = {
@@ -87,7 +87,7 @@ class Iceberg:
         self._table: IcebergTable | None = None
 
     @classmethod
-    def of(cls, place: Place, topic: str, kind: str, columns: pa.Schema) -> Iceberg:
+    def of(cls, place: TablePlace, topic: str, kind: str, columns: pa.Schema) -> Iceberg:
         """See Place.table."""
         folder = f"{ICEBERG}/{kind}/{topic}" if kind else f"{ICEBERG}/{topic}"
         identifier = (*place.namespace, f"{topic}{kind}")
@@ -141,13 +141,13 @@ class Iceberg:
         """See Table."""
         return str(self._there.metadata.table_uuid)
 
-    def state(self) -> State | None:
+    def state(self) -> TableState | None:
         """See Table."""
         text = self._there.properties.get(STATE)
         if text is None:
             return None
         self._check_head()
-        return State.of(text, self.name)
+        return TableState.of(text, self.name)
 
     def _check_head(self) -> None:
         """Raises Problem if an earlier snapshot is the current one again, since the properties remain those of the newest."""
@@ -224,7 +224,7 @@ class Iceberg:
                 (earliest // 1000, latest // 1000),
             )
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableCommit) -> None:
         """See Table."""
         try:
             with self._there.transaction() as work:
@@ -234,7 +234,7 @@ class Iceberg:
                 elif change.added:
                     self._add(work, change)
         except CommitFailedException as error:
-            raise Conflict(f"the table {self.name}: {error}") from error
+            raise CommitConflict(f"the table {self.name}: {error}") from error
         except CommitStateUnknownException as error:
             raise Problem(
                 f"the catalog did not say whether the table {self.name} was changed ({error}); nothing is lost: run the same"
@@ -244,7 +244,7 @@ class Iceberg:
     def _location_of(self, path: str) -> str:
         return f"{self._root}/{path}"
 
-    def _add(self, work: Transaction, change: Change) -> None:
+    def _add(self, work: Transaction, change: TableCommit) -> None:
         paths = [self._location_of(one.file.path) for one in change.added]
         properties = change.properties()
         if all(is_near(one.file) for one in change.added):
@@ -258,7 +258,7 @@ class Iceberg:
             for path in paths:
                 files.append_data_file(data_file(self._there.io, work.table_metadata, path))
 
-    def _replace(self, work: Transaction, change: Change) -> None:
+    def _replace(self, work: Transaction, change: TableCommit) -> None:
         old = {self._path(file): file for file in self._data_files()}
         with work.update_snapshot(snapshot_properties=change.properties()).overwrite() as files:
             for path in change.removed:
@@ -267,14 +267,14 @@ class Iceberg:
                 location = self._location_of(one.file.path)
                 files.append_data_file(data_file(self._there.io, work.table_metadata, location))
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[TableSnapshot]:
         """See Table."""
         found = []
         for snapshot in self._there.snapshots():
             summary = snapshot.summary
             known = {} if summary is None else summary.additional_properties
             found.append(
-                Snapshot(
+                TableSnapshot(
                     snapshot.snapshot_id,
                     snapshot.timestamp_ms,
                     "" if summary is None else summary.operation.value,

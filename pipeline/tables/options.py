@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ICEBERG = "_iceberg"
 
 
-class Format(NamedTuple):
+class TableFormat(NamedTuple):
     """A format of tables. Shape: an extra of kwire with the format's name installs the package that writes it.
 
     `module` is the one in this folder with the class of its tables, whose `of(place, topic, kind, columns)` is a table.
@@ -40,8 +40,8 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "iceberg": Format("pyiceberg", "iceberg", "Iceberg", ICEBERG, "", has_catalog=True),
-    "delta": Format("deltalake", "delta", "Delta", "", "topic="),
+    "iceberg": TableFormat("pyiceberg", "iceberg", "Iceberg", ICEBERG, "", has_catalog=True),
+    "delta": TableFormat("deltalake", "delta", "Delta", "", "topic="),
 }
 
 

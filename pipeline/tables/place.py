@@ -22,7 +22,7 @@ CATALOG = "_catalog.db"
 KINDS = VALUES, DEAD_LETTERS = "_values", "_dead_letters"
 
 
-class Place:
+class TablePlace:
     """Opens the tables of one archive."""
 
     def __init__(self, archive: Archive, options: Namespace) -> None:
@@ -115,7 +115,7 @@ class Place:
 def check_catalog(archive: Archive, options: Namespace) -> None:
     """Raises WrongCall or Problem if Iceberg's catalog is needed and cannot be used."""
     if any(FORMATS[name].has_catalog for name in formats(options)):
-        place = Place(archive, options)
+        place = TablePlace(archive, options)
         try:
             place.catalog()
         finally:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..problems import Problem
-from .changes import Change, State
+from .changes import TableCommit, TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Conflict(Exception):
+class CommitConflict(Exception):
     """Another commit was made first; nothing was written."""
 
 
@@ -29,7 +29,7 @@ def rolled_back(table: str, remedy: str) -> Problem:
     )
 
 
-class Snapshot(NamedTuple):
+class TableSnapshot(NamedTuple):
     """One commit of a table: its number or id, when (ms since 1970), what was done, and what it says of the archive."""
 
     number: int
@@ -64,7 +64,7 @@ class Table(Protocol):
     def open(self, *, create: bool) -> bool:
         """Read the table's newest state; without `create`, False if there is no such table."""
 
-    def state(self) -> State | None:
+    def state(self) -> TableState | None:
         """The table's state of the archive's commits; None if nothing was committed yet."""
 
     def evolve(self, schema: pa.Schema) -> None:
@@ -76,10 +76,10 @@ class Table(Protocol):
     def described(self) -> Iterator[TableFile]:
         """Its files by their statistics."""
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableCommit) -> None:
         """Do all of a change in one commit. Raises Conflict if another commit came first."""
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[TableSnapshot]:
         """Its commits, the oldest first."""
 
     def expire(self, before_ms: int) -> int:

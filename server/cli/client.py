@@ -162,7 +162,7 @@ def terminate(*_: object) -> NoReturn:
     raise Terminated
 
 
-class Progress:
+class ProgressBar:
     """A progress bar on standard error, if that is a terminal; otherwise it does nothing.
 
     Shape: `shown` is false if the terminal already shows the command's input or output.
@@ -200,7 +200,7 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -21,7 +21,7 @@ from .output import show_rows, wants_json
 MIN_ISR = "min.insync.replicas"
 
 
-class Finding(NamedTuple):
+class ClusterFinding(NamedTuple):
     """A problem, and its place."""
 
     problem: str
@@ -89,7 +89,7 @@ def health(brokers: Brokers, options: Namespace) -> int:
     return 1 if found else 0
 
 
-def findings(brokers: Brokers) -> list[Finding]:
+def findings(brokers: Brokers) -> list[ClusterFinding]:
     """The problems, the worst first. Errors: Unavailable if no broker answers."""
     response = brokers.ask(metadata_of(None))
     brokers.learn_nodes()
@@ -117,7 +117,7 @@ def findings(brokers: Brokers) -> list[Finding]:
             elif len(placed.isr) < len(placed.replicas):
                 thin.append(name)
     return [
-        Finding(problem, names)
+        ClusterFinding(problem, names)
         for problem, names in (
             ("brokers that do not answer", silent),
             ("no controller", [] if brokers.controller >= 0 else ["none is elected"]),

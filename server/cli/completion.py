@@ -15,7 +15,7 @@ INSTALL = {
 }
 
 
-class Place(NamedTuple):
+class CompletionPlace(NamedTuple):
     """A command or verb, and the words that can follow it.
 
     Shape: `path` are the preceding words; `below` are verbs or commands with their help; `options` are options with
@@ -45,9 +45,9 @@ def run(options: Namespace) -> int:
 
 def places(
     commands: Mapping[str, tuple[str, str]], make_parser: Callable[[str], ArgumentParser]
-) -> Iterator[Place]:
+) -> Iterator[CompletionPlace]:
     """Every command and verb. Shape: `commands` has the module and the description of each command."""
-    yield Place((), tuple((name, summary) for name, (_, summary) in commands.items()), ())
+    yield CompletionPlace((), tuple((name, summary) for name, (_, summary) in commands.items()), ())
     for name in commands:
         if name == "pipeline":  # its options belong to its jobs, which need Spark
             continue
@@ -56,7 +56,7 @@ def places(
         yield from places_of((name,), chosen.choices[name])
 
 
-def places_of(path: tuple[str, ...], parser: ArgumentParser) -> Iterator[Place]:
+def places_of(path: tuple[str, ...], parser: ArgumentParser) -> Iterator[CompletionPlace]:
     """A parser and those of its verbs."""
     verbs: dict[str, ArgumentParser] = {}
     below: list[tuple[str, str]] = []
@@ -70,7 +70,7 @@ def places_of(path: tuple[str, ...], parser: ArgumentParser) -> Iterator[Place]:
             options.append((tuple(action.option_strings), help_of(action), values_of(action)))
         elif action.choices:
             below += [(str(choice), "") for choice in action.choices]
-    yield Place(path, tuple(below), tuple(options))
+    yield CompletionPlace(path, tuple(below), tuple(options))
     for name, verb in verbs.items():
         yield from places_of((*path, name), verb)
 
@@ -89,10 +89,10 @@ def values_of(action: Action) -> tuple[str, ...] | str | None:
     return "FILE" if is_path(action) else None
 
 
-def bash_script(found: list[Place]) -> str:
+def bash_script(found: list[CompletionPlace]) -> str:
     """A script for bash."""
 
-    def names(place: Place) -> str:
+    def names(place: CompletionPlace) -> str:
         return " ".join(("kwire", *place.path))
 
     paths = "|".join(f'"{names(place)}"' for place in found if place.path)
@@ -133,7 +133,7 @@ complete -o default -F _kwire kwire
 """
 
 
-def zsh_script(found: list[Place]) -> str:
+def zsh_script(found: list[CompletionPlace]) -> str:
     """A script for zsh, which can run bash completions."""
     return (
         "#compdef kwire\n# Completion of kwire; made by `kwire completion zsh`.\n"
@@ -141,7 +141,7 @@ def zsh_script(found: list[Place]) -> str:
     )
 
 
-def fish_script(found: list[Place]) -> str:
+def fish_script(found: list[CompletionPlace]) -> str:
     """A script for fish."""
     lines = ["# Completion of kwire; made by `kwire completion fish`.", "complete -c kwire -f"]
     for place in found:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import text
 from ..client.errors import no_partition
-from ..client.positions import Position, resolve
+from ..client.positions import StartPosition, resolve
 from ..client.properties import UsageError
 from ..client.requests import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from .client import (
     NO_EFFECT,
     CommandError,
-    Progress,
+    ProgressBar,
     add_bootstrap,
     arguments_of,
     id_number,
@@ -25,14 +25,14 @@ from .client import (
     whole_number,
 )
 from .positions import position
-from .record_format import Form, FormatError, formatter, kafka_formatter
+from .record_format import FormatError, PrintForm, formatter, kafka_formatter
 
 if TYPE_CHECKING:
     from ..client.brokers import Brokers
-    from ..client.membership import Membership
+    from ..client.membership import GroupMembership
     from ..client.reader import Reader
 
-BEGINNING, END = Position(word="beginning"), Position(word="end")
+BEGINNING, END = StartPosition(word="beginning"), StartPosition(word="end")
 #: How long a poll waits; between polls, signals, heartbeats and --timeout-ms are handled.
 POLL_S = 0.5
 #: The time until unreadable partitions are reported, and until reading up to an end is given up.
@@ -170,7 +170,7 @@ def consume(options: Namespace) -> int:
         brokers.close()
 
 
-def check(options: Namespace) -> Form:
+def check(options: Namespace) -> PrintForm:
     """The form of the records. Errors: UsageError, also for options that contradict each other."""
     take_properties(options)
     try:
@@ -243,17 +243,17 @@ def open_reader(brokers: Brokers, options: Namespace) -> Reader:
     )
 
 
-def open_membership(brokers: Brokers, options: Namespace) -> Membership:
+def open_membership(brokers: Brokers, options: Namespace) -> GroupMembership:
     """A member of the group, which has not joined yet."""
-    from ..client.member import Member
-    from ..client.membership import Membership
+    from ..client.member import MemberRequests
+    from ..client.membership import GroupMembership
 
     arguments = arguments_of(options)
-    member = Member(options.group, options.topics, **chosen(arguments, MEMBER))
-    return Membership(brokers, member, **chosen(arguments, MEMBERSHIP))
+    member = MemberRequests(options.group, options.topics, **chosen(arguments, MEMBER))
+    return GroupMembership(brokers, member, **chosen(arguments, MEMBERSHIP))
 
 
-def first_position(options: Namespace) -> Position:
+def first_position(options: Namespace) -> StartPosition:
     """The start if no offset is known: with an end, only the beginning leaves something to read."""
     from_beginning = options.exit if options.from_beginning is None else options.from_beginning
     return BEGINNING if from_beginning else END
@@ -286,7 +286,7 @@ def partitions(reader: Reader, options: Namespace) -> list[Partition]:
     return tps
 
 
-def join(reader: Reader, membership: Membership, options: Namespace) -> None:
+def join(reader: Reader, membership: GroupMembership, options: Namespace) -> None:
     """Join the group, and continue from its position."""
     tps, start = membership.join()
     new = [tp for tp in tps if tp not in start]
@@ -295,12 +295,14 @@ def join(reader: Reader, membership: Membership, options: Namespace) -> None:
     reader.read(start, resolve(reader.leaders.offsets_at, tps, END) if options.exit else {})
 
 
-def follow(reader: Reader, membership: Membership | None, form: Form, options: Namespace) -> int:
+def follow(
+    reader: Reader, membership: GroupMembership | None, form: PrintForm, options: Namespace
+) -> int:
     """Print records; commit a group's offsets after printing."""
-    from .printing import Output, text_of
+    from .printing import StandardOutput, text_of
 
     idle = None if membership is None else membership.keep_alive
-    output = Output(sys.stdout.buffer, idle)
+    output = StandardOutput(sys.stdout.buffer, idle)
     left = options.max
     bounded = options.exit or options.until is not None
     wait_s = POLL_S if options.timeout_ms is None else min(POLL_S, options.timeout_ms / 1000)
@@ -309,7 +311,7 @@ def follow(reader: Reader, membership: Membership | None, form: Form, options: N
     told = False
     quiet_since = time.monotonic()
     total = reader.left or left
-    with Progress("records", total, "rec", shown=not sys.stdout.isatty()) as progress:
+    with ProgressBar("records", total, "rec", shown=not sys.stdout.isatty()) as progress:
         while left is None or left > 0:
             if membership is not None:
                 membership.keep_alive()

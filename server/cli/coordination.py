@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from .client import Progress
+from .client import ProgressBar
 from .output import failure
 from .serve import DEFAULT_DATA_DIR
 from .stores import NoStore, add_broker_settings, choose_store, embedded_path, open_store
@@ -118,7 +118,7 @@ async def export(options: Namespace) -> int:
     try:
         with (
             open_file(options.file, "w", sys.stdout) as file,
-            Progress("export", None, "node") as progress,
+            ProgressBar("export", None, "node") as progress,
         ):
 
             def write(line: str) -> None:
@@ -173,7 +173,7 @@ async def import_(options: Namespace) -> int:
             if options.from_kraft is None
             else stack.enter_context(kraft_lines(options))
         )
-        progress = stack.enter_context(Progress("import", None, "node"))
+        progress = stack.enter_context(ProgressBar("import", None, "node"))
         lines = counted(source, progress)
         if options.zookeeper is None:
             return await import_embedded(options, lines)
@@ -319,7 +319,7 @@ def remove_store(path: Path) -> None:
         path.with_name(name).unlink(missing_ok=True)
 
 
-def counted(lines: Iterable[str], progress: Progress) -> Iterator[str]:
+def counted(lines: Iterable[str], progress: ProgressBar) -> Iterator[str]:
     """The same lines; each one advances the bar."""
     for line in lines:
         progress.advance()

@@ -40,7 +40,7 @@ from .client import CommandError
 from .reset_target import Partition
 
 
-class GroupOffsets(Protocol):
+class GroupOffsetCommands(Protocol):
     """The operations of `kwire groups` on the offsets of a group. Errors: CommandError, Unavailable."""
 
     #: Whether offsets can be removed for single partitions, or only for whole topics.
@@ -56,7 +56,7 @@ class GroupOffsets(Protocol):
         """Remove offsets; returns error codes by partition or topic, in words."""
 
 
-def offsets_of(brokers: Brokers, group: str) -> GroupOffsets:
+def offsets_of(brokers: Brokers, group: str) -> GroupOffsetCommands:
     """The offsets of a group; an unknown group is treated as one with committed offsets. Errors: Unavailable."""
     try:
         broker = brokers.run(coordinator_of(GROUP, group))

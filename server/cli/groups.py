@@ -24,7 +24,7 @@ from ..explain.live_groups import group_facts
 from ..explain.words import counted
 from .brokers import check, with_brokers
 from .client import NO_EFFECT, CommandError, add_bootstrap, whole_number
-from .group_offsets import GroupOffsets, offsets_of
+from .group_offsets import GroupOffsetCommands, offsets_of
 from .output import add_output, printable, show_rows, wants_json
 from .reset_target import (
     Partition,
@@ -383,7 +383,9 @@ def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
     return code
 
 
-def plan_of(brokers: Brokers, options: Namespace, offsets: GroupOffsets) -> dict[Partition, int]:
+def plan_of(
+    brokers: Brokers, options: Namespace, offsets: GroupOffsetCommands
+) -> dict[Partition, int]:
     """The offset for each partition. Errors: UsageError, CommandError, Unavailable."""
     if options.from_file is not None:
         try:

@@ -27,7 +27,7 @@ CONTROL_IN_TRACEBACK = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u20
 SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-class LogFile(logging.StreamHandler[TextIO]):
+class ReopenedFile(logging.StreamHandler[TextIO]):
     """Appends to a file, which can be reopened after it was renamed. Errors: OSError if it cannot be opened."""
 
     def __init__(self, path: str) -> None:
@@ -58,7 +58,7 @@ def configure_logging(
     """Send all log records to `stream` (standard error) or a file, as `text` or `json`. Errors: OSError for the file."""
     handler: logging.Handler
     if file:
-        handler = LogFile(file)
+        handler = ReopenedFile(file)
     else:
         handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())

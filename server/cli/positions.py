@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentTypeError
 
 from ..arguments import shown
-from ..client.positions import Position
+from ..client.positions import StartPosition
 from .client import whole_number
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -20,16 +20,16 @@ WORDS = {
 }
 
 
-def position(text: str) -> Position:
+def position(text: str) -> StartPosition:
     """Parse beginning, end, N, -N, @MILLISECONDS, @2025-01-31T12:00:00 or @-15m. Errors: ArgumentTypeError."""
     if text in WORDS:
-        return Position(word=WORDS[text])
+        return StartPosition(word=WORDS[text])
     if re.fullmatch("[0-9]+", text):
-        return Position(offset=whole_number(text))
+        return StartPosition(offset=whole_number(text))
     if re.fullmatch("-[0-9]+", text):
-        return Position(before_end=whole_number(text[1:]))
+        return StartPosition(before_end=whole_number(text[1:]))
     if text.startswith("@"):
-        return Position(time_ms=moment(text[1:]))
+        return StartPosition(time_ms=moment(text[1:]))
     raise ArgumentTypeError(
         f"{shown(text)} is neither beginning, end, an offset, -N (the last N) nor @TIME"
     )

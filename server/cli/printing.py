@@ -13,10 +13,10 @@ from kwire.errors import WireError
 from kwire.records.batch import RecordBatch
 from kwire.records.record import read_values
 
-from ..client.reader import Chunk
+from ..client.reader import ReadRecords
 from ..streams import StreamFailed
 from .client import CommandError
-from .record_format import Form, Source
+from .record_format import PrintForm, Source
 
 #: How long to wait for the reader of the output before other work is done. Unit: s.
 SLOW_S = 0.5
@@ -32,7 +32,7 @@ class Printed(NamedTuple):
     next_offset: int
 
 
-def text_of(chunk: Chunk, form: Form, most: int | None) -> Printed:
+def text_of(chunk: ReadRecords, form: PrintForm, most: int | None) -> Printed:
     """The text of a chunk, with at most `most` records. Errors: CommandError for damaged batches."""
     topic, partition = chunk.partition
     texts: list[bytes] = []
@@ -59,7 +59,7 @@ def text_of(chunk: Chunk, form: Form, most: int | None) -> Printed:
 
 
 def text_of_batch(
-    batch: RecordBatch, source: Source, form: Form, chunk: Chunk, most: int | None
+    batch: RecordBatch, source: Source, form: PrintForm, chunk: ReadRecords, most: int | None
 ) -> Printed:
     """The text of the part of a batch that belongs to the chunk. Errors: WireError."""
     header = batch.header
@@ -84,7 +84,7 @@ def text_of_batch(
     return Printed(text, len(records), records[-1].offset + 1 if records else header.next_offset)
 
 
-class Output:
+class StandardOutput:
     """Standard output. Shape: `idle` is called at intervals while the reader is slow."""
 
     def __init__(self, stream: Any, idle: Callable[[], None] | None) -> None:

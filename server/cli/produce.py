@@ -16,7 +16,7 @@ from ..client.properties import UsageError
 from .client import (
     NO_EFFECT,
     CommandError,
-    Progress,
+    ProgressBar,
     add_bootstrap,
     arguments_of,
     id_number,
@@ -113,7 +113,7 @@ class BadLine(CommandError):
     """A line that is not a valid record; the lines before it are sent."""
 
 
-class Line(NamedTuple):
+class LineRecord(NamedTuple):
     """A record to send. Shape: `length` is the line's length in bytes, including its end."""
 
     key: bytes | None
@@ -210,7 +210,7 @@ def send_to(
     try:
         if options.partition is not None:
             sender.check_partition(options.partition)
-        with Progress(
+        with ProgressBar(
             f"to {options.topic}", size, "B", bytes_too=True, shown=not typed
         ) as progress:
             chunks = whole_lines(lines, sender.flush)
@@ -287,7 +287,7 @@ def values_of(chunk: bytes) -> list[bytes]:
     return values
 
 
-def records(lines: Iterable[bytes], options: Namespace) -> Iterator[Line]:
+def records(lines: Iterable[bytes], options: Namespace) -> Iterator[LineRecord]:
     """The records of lines. Errors: BadLine."""
     headers: list[tuple[str, bytes | None]] = [
         (key, value.encode()) for key, value in options.header
@@ -301,7 +301,7 @@ def records(lines: Iterable[bytes], options: Namespace) -> Iterator[Line]:
                 read = from_json(text)
             except FormatError as error:
                 raise BadLine(f"line {number}: {error}") from None
-            yield Line(
+            yield LineRecord(
                 default_key if read.key is None else read.key,
                 None if options.null and not read.value else read.value,
                 read.headers + headers,
@@ -313,7 +313,7 @@ def records(lines: Iterable[bytes], options: Namespace) -> Iterator[Line]:
     separator = options.key_separator.encode() if options.key_separator else None
     for key, value, length in split_lines(lines, separator):
         marker = options.null_marker
-        yield Line(
+        yield LineRecord(
             default_key if key is None else None if marker is not None and key == marker else key,
             None if (options.null and not value) or value == marker else value,
             headers,

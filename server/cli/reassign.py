@@ -223,7 +223,7 @@ class Answered(NamedTuple):
     error_message: str | None
 
 
-class Wanted(NamedTuple):
+class WantedPlan(NamedTuple):
     """The content of a plan."""
 
     replicas: Plan
@@ -250,14 +250,14 @@ def throttled_replicas(
 # -- what the cluster says -------------------------------------------------------------------------
 
 
-def read_plan(options: Namespace) -> Wanted:
+def read_plan(options: Namespace) -> WantedPlan:
     """The plan that the options name. Errors: UsageError."""
     name = options.plan if options.plan is not None else options.plan_file
     if name is None:
         raise UsageError(f"{options.verb}: name the file of the plan")
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        return Wanted(parse_plan(text), parse_log_dirs(text))
+        return WantedPlan(parse_plan(text), parse_log_dirs(text))
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{name}: {said}") from None

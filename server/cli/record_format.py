@@ -38,7 +38,7 @@ class Around(NamedTuple):
     null: bytes
 
 
-class Form(NamedTuple):
+class PrintForm(NamedTuple):
     """The way to print records. Shape: `around` is set if only values are printed."""
 
     one: Formatter
@@ -52,14 +52,14 @@ class FormatError(ValueError):
 # Printing
 
 
-def formatter(form: str, all_base64: bool = False) -> Form:
+def formatter(form: str, all_base64: bool = False) -> PrintForm:
     """A form by name. Shape: `value`, `key-value`, `json`, or a format string. Errors: FormatError."""
     if form == "value":
         return compiled("%s\\n")
     if form == "key-value":
-        return Form(lambda record, _: b"%b\t%b\n" % (record.key or b"", record.value or b""))
+        return PrintForm(lambda record, _: b"%b\t%b\n" % (record.key or b"", record.value or b""))
     if form == "json":
-        return Form(lambda record, source: to_json(record, source, all_base64) + b"\n")
+        return PrintForm(lambda record, source: to_json(record, source, all_base64) + b"\n")
     if "%" not in form:
         raise FormatError(
             f"{form!r} is neither value, key-value, json nor a format string such as '%k: %s\\n'"
@@ -99,7 +99,7 @@ def packed_length(data: bytes | None) -> bytes:
     return (-1 if data is None else len(data)).to_bytes(4, "big", signed=True)
 
 
-def compiled(form: str) -> Form:
+def compiled(form: str) -> PrintForm:
     """A format string. Errors: FormatError, which names the invalid part."""
     fields: list[str] = []
     texts = [b""]
@@ -117,12 +117,14 @@ def compiled(form: str) -> Form:
             raise FormatError(f"%{field} is not one of {known}")
     if fields == ["s"]:
         before, after = texts
-        return Form(
+        return PrintForm(
             lambda record, _: before + (record.value or b"") + after, Around(before, after, b"")
         )
     template = b"%b".join(text.replace(b"%", b"%%") for text in texts)
     parts = [FIELDS[field] for field in fields]
-    return Form(lambda record, source: template % tuple([part(record, source) for part in parts]))
+    return PrintForm(
+        lambda record, source: template % tuple([part(record, source) for part in parts])
+    )
 
 
 def escaped(escape: str) -> bytes:
@@ -134,7 +136,7 @@ def escaped(escape: str) -> bytes:
     raise FormatError(f"\\{escape} is not one of \\n \\r \\t \\\\ \\0 \\xNN")
 
 
-def kafka_formatter(properties: dict[str, str]) -> Form:
+def kafka_formatter(properties: dict[str, str]) -> PrintForm:
     """The form of kafka-console-consumer.sh with these properties. Errors: FormatError. Source:
     DefaultMessageFormatter.
     """
@@ -174,7 +176,7 @@ def kafka_formatter(properties: dict[str, str]) -> Form:
     names = [name for name in columns if chosen[name].lower() == "true"]
     used = [columns[name] for name in names]
     separator, end = chosen["key.separator"].encode(), chosen["line.separator"].encode()
-    return Form(
+    return PrintForm(
         lambda record, source: separator.join([column(record, source) for column in used]) + end,
         Around(b"", end, null) if names == ["print.value"] else None,
     )

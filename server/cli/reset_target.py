@@ -18,7 +18,7 @@ DURATION = re.compile(
 Partition = tuple[str, int]
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """A position in every partition. Exactly one field is set.
 
     Shape: `word` is earliest, latest or current. Unit: `ago_ms` milliseconds before now, `time_ms` Unix time.
@@ -31,12 +31,12 @@ class Target(NamedTuple):
     ago_ms: int | None = None
 
 
-def target(text: str) -> Target:
+def target(text: str) -> ResetTarget:
     """Parse a word, an offset or a time, with or without @. Errors: ArgumentTypeError."""
     if text in WORDS:
-        return Target(word=text)
+        return ResetTarget(word=text)
     if re.fullmatch("[0-9]+", text):
-        return Target(offset=whole_number(text))
+        return ResetTarget(offset=whole_number(text))
     try:
         return time_target(text.removeprefix("@"))
     except ArgumentTypeError:
@@ -45,31 +45,31 @@ def target(text: str) -> Target:
         ) from None
 
 
-def time_target(text: str) -> Target:
+def time_target(text: str) -> ResetTarget:
     """Parse an ISO time, in UTC unless it has a zone, or milliseconds since 1970. Errors: ArgumentTypeError."""
-    return Target(time_ms=time_of(text))
+    return ResetTarget(time_ms=time_of(text))
 
 
-def offset_target(text: str) -> Target:
+def offset_target(text: str) -> ResetTarget:
     """Parse an offset. Errors: ArgumentTypeError."""
     if not re.fullmatch("[0-9]+", text):
         raise ArgumentTypeError(f"{text!r} is not an offset")
-    return Target(offset=whole_number(text))
+    return ResetTarget(offset=whole_number(text))
 
 
-def shift_target(text: str) -> Target:
+def shift_target(text: str) -> ResetTarget:
     """Parse a number of offsets to move forward, or backward if negative. Errors: ArgumentTypeError."""
     if not re.fullmatch("[+-]?[0-9]+", text):
         raise ArgumentTypeError(f"{text!r} is not a number of offsets such as -10")
     number = whole_number(text.lstrip("+-"))
-    return Target(shift=-number if text.startswith("-") else number)
+    return ResetTarget(shift=-number if text.startswith("-") else number)
 
 
-def duration_target(text: str) -> Target:
+def duration_target(text: str) -> ResetTarget:
     """Parse a duration before now: PT1H30M (ISO 8601), or 90m. Errors: ArgumentTypeError."""
     short = re.fullmatch("([0-9]+)([smhd])", text)
     if short:
-        return Target(ago_ms=whole_number(short[1]) * SECONDS[short[2]] * 1000)
+        return ResetTarget(ago_ms=whole_number(short[1]) * SECONDS[short[2]] * 1000)
     found = DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
         raise ArgumentTypeError(f"{text!r} is neither a duration such as PT1H30M nor 90m")
@@ -77,11 +77,11 @@ def duration_target(text: str) -> Target:
         float(part or 0) * size
         for part, size in zip(found.groups(), (86400, 3600, 60, 1), strict=True)
     )
-    return Target(ago_ms=int(seconds * 1000))
+    return ResetTarget(ago_ms=int(seconds * 1000))
 
 
 def resolved(
-    where: Target,
+    where: ResetTarget,
     tps: Iterable[Partition],
     committed: Mapping[Partition, int],
     starts: Mapping[Partition, int],

@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import Any
 
 from ..client.words import reason
-from .top_figures import Change, Figures, Scrape, figures, parse
+from .top_figures import Figures, Scrape, ScrapePair, figures, parse
 
 DEFAULT_PLACE = "localhost:9644"
 TIMEOUT_MS = 5_000
@@ -115,7 +115,7 @@ def watch(
                 for each in after:
                     print(f"kwire: {each.place}: {each.error}", file=sys.stderr)
                 return 1
-            found = figures(Change(old, new) for old, new in zip(before, after, strict=True))
+            found = figures(ScrapePair(old, new) for old, new in zip(before, after, strict=True))
             has_rates = any(each is not None for each in before)
             if live:
                 size = get_terminal_size()

@@ -66,7 +66,7 @@ def parse(text: str) -> dict[Key, float]:
     }
 
 
-class Change:
+class ScrapePair:
     """Two scrapes of one broker: current values, and their growth."""
 
     def __init__(self, before: Scrape | None, after: Scrape) -> None:
@@ -114,7 +114,7 @@ class Figures:
     connections: list[dict[str, Any]]
 
 
-def figures(changes: Iterable[Change]) -> Figures:
+def figures(changes: Iterable[ScrapePair]) -> Figures:
     """The figures of all brokers together."""
     changes = list(changes)
     answering = [change for change in changes if change.error is None]
@@ -127,7 +127,7 @@ def figures(changes: Iterable[Change]) -> Figures:
     )
 
 
-def broker(change: Change) -> dict[str, Any]:
+def broker(change: ScrapePair) -> dict[str, Any]:
     """One broker."""
     if change.error is not None:
         return {"broker": change.place, "state": change.error}
@@ -185,7 +185,7 @@ class Sums:
         return sorted(self._rows.values(), key=lambda row: (-by(row), row[self._first]))
 
 
-def topics(changes: Iterable[Change]) -> list[dict[str, Any]]:
+def topics(changes: Iterable[ScrapePair]) -> list[dict[str, Any]]:
     """Topics, by their incoming and outgoing bytes."""
     sums = Sums("topic", ("partitions", "size", "messages", "in", "out"))
     prefix = "kafka_server_brokertopicmetrics"
@@ -201,7 +201,7 @@ def topics(changes: Iterable[Change]) -> list[dict[str, Any]]:
     return sums.sorted(by=lambda row: (row["in"] or 0) + (row["out"] or 0))
 
 
-def groups(changes: Iterable[Change]) -> list[dict[str, Any]]:
+def groups(changes: Iterable[ScrapePair]) -> list[dict[str, Any]]:
     """Groups, by lag."""
     sums = Sums("group", ("members", "topics", "lag", "commits"))
     for change in changes:
@@ -215,7 +215,7 @@ def groups(changes: Iterable[Change]) -> list[dict[str, Any]]:
     return sums.sorted(by=lambda row: row["lag"] or 0)
 
 
-def requests(changes: Iterable[Change]) -> list[dict[str, Any]]:
+def requests(changes: Iterable[ScrapePair]) -> list[dict[str, Any]]:
     """APIs, by their rate. Quantiles are the highest of all brokers."""
     sums = Sums("request", ("rate", "errors", "median", "p99"))
     prefix = "kafka_network_requestmetrics"
@@ -236,7 +236,7 @@ def requests(changes: Iterable[Change]) -> list[dict[str, Any]]:
     return [row for row in rows if row["request"] != "Fetch"]
 
 
-def connections(changes: Iterable[Change]) -> list[dict[str, Any]]:
+def connections(changes: Iterable[ScrapePair]) -> list[dict[str, Any]]:
     """Clients by software and version."""
     sums = Sums("client software", ("connections",))
     for change in changes:

@@ -21,7 +21,7 @@ from ..client.brokers import Brokers
 from ..client.errors import Unavailable, no_partition
 from ..client.properties import UsageError
 from ..client.requests import metadata_of
-from ..explain.facts import Transaction
+from ..explain.facts import PendingTransaction
 from ..explain.live_transactions import open_transactions, transaction_facts
 from ..explain.transaction_rules import explain_transaction
 from ..explain.words import when
@@ -288,7 +288,7 @@ def find_hanging(brokers: Brokers, options: Namespace) -> int:
 
 def hanging(
     brokers: Brokers, leader: int, topic: str, partition: int, oldest: int
-) -> list[Transaction]:
+) -> list[PendingTransaction]:
     """The hanging transactions of a partition, without a record since `oldest`."""
     try:
         found = brokers.run(open_transactions(leader, topic, partition))

@@ -91,7 +91,7 @@ def partition_of(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-class Batch:
+class UnacknowledgedBatch:
     """Records of one partition, until they are acknowledged."""
 
     __slots__ = ("count", "data", "partition", "records", "sequence")
@@ -107,7 +107,9 @@ class Batch:
 class Accumulator:
     """Collects records by partition, and hands over a batch when it is full. Unit: `batch_bytes` before compression."""
 
-    def __init__(self, send: Callable[[Batch], None], batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(
+        self, send: Callable[[UnacknowledgedBatch], None], batch_bytes: int = BATCH_BYTES
+    ) -> None:
         self.partitions = 0
         """The number of the topic's partitions."""
         self.sticky = 0
@@ -163,11 +165,11 @@ class Accumulator:
             return
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(records) & 0x7FFFFFFF
-        self._send(Batch(partition, records, sequence))
+        self._send(UnacknowledgedBatch(partition, records, sequence))
 
 
 def encode_batch(
-    batch: Batch, now_ms: int, producer: tuple[int, int], codec: Codec, *, plain: bool
+    batch: UnacknowledgedBatch, now_ms: int, producer: tuple[int, int], codec: Codec, *, plain: bool
 ) -> bytes:
     """The bytes of a batch. Shape: `producer` is id and epoch; with `plain`, records are only values."""
     if plain:

@@ -19,7 +19,7 @@ from .wire import Wire
 from .words import reason
 
 
-class Asked(NamedTuple):
+class FetchInFlight(NamedTuple):
     """A Fetch in flight. Unit: `since` in seconds."""
 
     positions: dict[Partition, int]
@@ -32,7 +32,7 @@ class Fetches:
     def __init__(
         self, brokers: Brokers, timeout_s: float, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self.asked: dict[int, Asked] = {}
+        self.asked: dict[int, FetchInFlight] = {}
         self._brokers = brokers
         self._timeout_s = timeout_s
         self._now = now
@@ -53,7 +53,7 @@ class Fetches:
             wire.send(request, version_for(wire.versions, request, MAX_FETCH_VERSION))
         except (OSError, WireError) as error:
             raise self._lost(node, reason(error)) from None
-        self.asked[node] = Asked(positions, self._now())
+        self.asked[node] = FetchInFlight(positions, self._now())
 
     def ready(self, timeout_s: float) -> tuple[list[int], list[int]]:
         """The brokers whose answers begin to arrive within a time, and those whose answers are overdue."""

@@ -54,7 +54,7 @@ class TryAgain(Exception):
     """
 
 
-class Member:
+class MemberRequests:
     """One member of a group. Errors of all requests: ClientError for permanent refusals, TryAgain, Unavailable.
 
     Unit: timeouts in ms. Source of the defaults: ConsumerConfig.

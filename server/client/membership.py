@@ -9,7 +9,7 @@ from typing import TypeVar
 from .brokers import PATIENCE_S, Brokers
 from .contact import RETRY_S
 from .errors import ClientError, Unavailable
-from .member import Member, TryAgain
+from .member import MemberRequests, TryAgain
 from .requests import Partition
 
 T = TypeVar("T")
@@ -18,13 +18,13 @@ T = TypeVar("T")
 MARGIN_S = 15.0
 
 
-class Membership:
+class GroupMembership:
     """A member of a group, run on brokers. Unit: ms. Source of the defaults: ConsumerConfig."""
 
     def __init__(
         self,
         brokers: Brokers,
-        member: Member,
+        member: MemberRequests,
         *,
         heartbeat_ms: int = 3000,
         metadata_max_age_ms: int = 300_000,

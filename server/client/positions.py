@@ -11,7 +11,7 @@ from .requests import EARLIEST, LATEST, Partition
 OffsetsAt = Callable[[Sequence[Partition], int], Mapping[Partition, int]]
 
 
-class Position(NamedTuple):
+class StartPosition(NamedTuple):
     """A position in every partition. Exactly one field is set.
 
     Shape: `word` is beginning or end. Unit: `before_end` is a number of offsets, `time_ms` Unix time.
@@ -24,7 +24,7 @@ class Position(NamedTuple):
 
 
 def resolve(
-    offsets_at: OffsetsAt, tps: Sequence[Partition], where: Position
+    offsets_at: OffsetsAt, tps: Sequence[Partition], where: StartPosition
 ) -> dict[Partition, int]:
     """The offset of a position in each partition, within the partition's range.
 

@@ -32,7 +32,7 @@ REPLICA_S = 300.0
 NEVER = float("inf")
 
 
-class Chunk(NamedTuple):
+class ReadRecords(NamedTuple):
     """The data received from a partition. Shape: records before `begin` were not requested; `next_offset` follows the
     last.
     """
@@ -109,13 +109,13 @@ class Reader:
         (topic, number), (since, said) = min(self._troubles.items(), key=lambda item: item[1].since)
         return since, f"{topic}-{number}: {said}"
 
-    def poll(self, timeout_s: float) -> list[Chunk]:
+    def poll(self, timeout_s: float) -> list[ReadRecords]:
         """Wait for records up to a time limit; there may be none. Errors: ClientError."""
         if self._now() >= self._look_again:
             self._recover()
         for node in self._nodes() - self._fetches.asked.keys():
             self._send(node)
-        chunks: list[Chunk] = []
+        chunks: list[ReadRecords] = []
         ready, overdue = self._fetches.ready(timeout_s)
         for node in overdue:
             self._lost(node, f"{self._brokers.place(node)}: no answer")
@@ -157,7 +157,7 @@ class Reader:
         except Unavailable as error:
             self._lost(node, str(error))
 
-    def _take(self, node: int) -> list[Chunk]:
+    def _take(self, node: int) -> list[ReadRecords]:
         """Process the answer of a broker."""
         try:
             positions, response = self._fetches.receive(node)
@@ -176,7 +176,7 @@ class Reader:
                         chunks.append(chunk)
         return chunks
 
-    def _chunk(self, tp: Partition, position: int, error: int, row: Any) -> Chunk | None:
+    def _chunk(self, tp: Partition, position: int, error: int, row: Any) -> ReadRecords | None:
         """The chunk in a row of a Fetch. Errors: ClientError."""
         topic, number = tp
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -205,7 +205,7 @@ class Reader:
         del self.positions[tp]
         self.positions[tp] = next_offset
         shown = list(visible(batches, aborted_in(row)))
-        return Chunk(tp, position, min(next_offset, self._ends.get(tp, next_offset)), shown)
+        return ReadRecords(tp, position, min(next_offset, self._ends.get(tp, next_offset)), shown)
 
     def _back_into_range(self, tp: Partition) -> None:
         """Continue at the nearest existing offset."""

@@ -18,7 +18,7 @@ from kwire.records.compression import Codec
 
 from ..controller.topics import invalid_topic_name
 from .answers import leaders_of, version_for
-from .batches import BATCH_BYTES, Accumulator, Batch, Outgoing, encode_batch
+from .batches import BATCH_BYTES, Accumulator, Outgoing, UnacknowledgedBatch, encode_batch
 from .brokers import Brokers
 from .contact import RETRY_S
 from .errors import ClientError, Unavailable, no_partition
@@ -61,7 +61,7 @@ class Sender:
         self._patience_s = delivery_timeout_ms / 1000
         self._now_ms = now_ms
         self._batches = Accumulator(self._send, batch_bytes)
-        self._waiting: dict[int, Batch] = {}
+        self._waiting: dict[int, UnacknowledgedBatch] = {}
         self._leaders: dict[int, int] = {}
         self._producer = (-1, -1)
         problem = invalid_topic_name(topic)
@@ -150,7 +150,7 @@ class Sender:
 
     # -- sending batches
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: UnacknowledgedBatch) -> None:
         """Send a batch after the batch in flight to the same leader."""
         if not batch.data:
             batch.data = encode_batch(
@@ -167,7 +167,7 @@ class Sender:
         else:
             self.acknowledged += batch.count
 
-    def _free_leader(self, batch: Batch) -> int:
+    def _free_leader(self, batch: UnacknowledgedBatch) -> int:
         """The leader of a batch's partition, once no other batch to it is in flight."""
         leader = self._leaders[batch.partition]
         if leader in self._waiting:
@@ -175,13 +175,13 @@ class Sender:
             leader = self._leaders[batch.partition]
         return leader
 
-    def _write(self, batch: Batch, leader: int) -> None:
+    def _write(self, batch: UnacknowledgedBatch, leader: int) -> None:
         """Write the request for a batch. Errors: Unavailable, OSError."""
         wire = self._wire(leader)
         version = version_for(wire.versions, EMPTY, MAX_VERSION)
         wire.send(self._request(batch), version, answered=self._acks != 0)
 
-    def _request(self, batch: Batch) -> ProduceRequest:
+    def _request(self, batch: UnacknowledgedBatch) -> ProduceRequest:
         row = PartitionProduceData(index=batch.partition, records=memoryview(batch.data))
         return ProduceRequest(
             acks=self._acks,
@@ -217,7 +217,7 @@ class Sender:
         row = response.responses[0].partition_responses[0]
         return row.error_code, row.error_message
 
-    def _send_again(self, batch: Batch, error: int) -> None:
+    def _send_again(self, batch: UnacknowledgedBatch, error: int) -> None:
         """Send a batch until it is acknowledged. Errors: ClientError when that takes too long."""
         deadline = time.monotonic() + self._patience_s
         message: str | None = None
@@ -239,14 +239,14 @@ class Sender:
         else:
             raise ClientError(f"{self._topic}: {said_of(error, message)}")
 
-    def _send_halves(self, batch: Batch) -> None:
+    def _send_halves(self, batch: UnacknowledgedBatch) -> None:
         """Send the halves of a batch that is too large for the topic."""
         half = batch.count // 2
         for records, sequence in (
             (batch.records[:half], batch.sequence),
             (batch.records[half:], batch.sequence + half & 0x7FFFFFFF),
         ):
-            self._send(Batch(batch.partition, records, sequence))
+            self._send(UnacknowledgedBatch(batch.partition, records, sequence))
             self._settle_partition(batch.partition)
 
     def _settle_partition(self, partition: int) -> None:

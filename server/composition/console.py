@@ -21,7 +21,7 @@ from .opened import Opened, Seams
 from .rooms import Rooms
 
 if TYPE_CHECKING:
-    from ..console.broker import Broker as Looked
+    from ..console.broker import ConsoleBroker as Looked
     from ..console.log_lines import LogLines
     from ..interbroker.on_behalf import OnBehalf
     from ..metadata.endpoint import Endpoint
@@ -105,7 +105,7 @@ class BrokerConsole:
         not_ready: Callable[[], str | None],
     ) -> None:
         """Start the console, since the broker now serves clients."""
-        from ..console.broker import Broker as Looked
+        from ..console.broker import ConsoleBroker as Looked
 
         principal = self._config.get_str("kwire.console.principal")
         services = rooms.services
@@ -203,20 +203,20 @@ class ConsoleClient:
         self._others = others
 
     async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
-        """Return the response of a broker, by default of this one. Errors: Refused, Unreachable."""
-        from ..console.broker import Refused, Unreachable
+        """Return the response of a broker, by default of this one. Errors: PageRefused, Unreachable."""
+        from ..console.broker import PageRefused, Unreachable
 
         if to is None or to == self._node_id or self._others is None:
             try:
                 return await self._client.ask(request, version)
             except Unanswered as error:
-                raise Refused(403, "Not answered", f"{error}.") from None
+                raise PageRefused(403, "Not answered", f"{error}.") from None
         from ..interbroker.on_behalf import NotPermitted
 
         try:
             return await self._others.ask(to, request, version)
         except NotPermitted as error:
-            raise Refused(
+            raise PageRefused(
                 403, "Not answered", f"{self._client.connection.principal}: {error}."
             ) from None
         except OSError as error:

@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from . import cluster, explaining, groups, inside, messages, topics, transactions
-from .console import Console, Refused
+from .console import Console, PageRefused
 from .door import Door
 from .pages import Pages
 
@@ -58,9 +58,9 @@ def application(console: Console, write_token: str) -> Door:
         Route("/console/static/{name}", pages.static),
     ]
     if write_token:
-        from .writes import Writes
+        from .writes import ConsoleForms
 
         console.write_allowed = True
-        routes += Writes(pages, write_token).routes()
-    handlers = {404: pages.missing, Refused: pages.not_done}
+        routes += ConsoleForms(pages, write_token).routes()
+    handlers = {404: pages.missing, PageRefused: pages.not_done}
     return Door(Starlette(routes=routes, exception_handlers=handlers))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .log_lines import LogLines
 
 
-class Refused(Exception):
+class PageRefused(Exception):
     """The page cannot be shown. Shape: the message is a sentence for the reader; `hint` says what to do."""
 
     def __init__(self, status: int, title: str, message: str, hint: str = "") -> None:
@@ -28,7 +28,7 @@ class Refused(Exception):
         self.hint = hint
 
 
-class Unreachable(Refused):
+class Unreachable(PageRefused):
     """Another broker does not answer."""
 
     def __init__(self, broker_id: int, reason: str) -> None:
@@ -37,18 +37,18 @@ class Unreachable(Refused):
         self.reason = reason
 
 
-class Client(Protocol):
+class PageClient(Protocol):
     """Sends requests as the console's principal; see `handlers/local_client.py`, and `interbroker/on_behalf.py` for
     other brokers.
     """
 
     async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
-        """Return the response of a broker, by default of this one. Errors: Refused, Unreachable."""
+        """Return the response of a broker, by default of this one. Errors: PageRefused, Unreachable."""
         ...
 
 
 @dataclass(frozen=True)
-class Broker:
+class ConsoleBroker:
     """The broker behind the pages.
 
     Shape: `may(operation, resource_type, name)` checks access to data that is not read by requests. `not_ready` returns
@@ -66,7 +66,7 @@ class Broker:
     clock: Clock
     executor: Executor
     turns: Turns
-    client: Client
+    client: PageClient
     may: Callable[[AclOperation, ResourceType, str], bool]
     image: Callable[[], MetadataImage]
     sources: CounterSources

@@ -39,7 +39,7 @@ class BrokerRow:
 
 
 @dataclass
-class Problem:
+class PartitionProblem:
     """A partition with a problem."""
 
     topic: str
@@ -64,7 +64,7 @@ async def gather(console: Console, _: Request) -> dict[str, Any]:
         )
         for each in cluster.brokers
     }
-    problems: list[Problem] = []
+    problems: list[PartitionProblem] = []
     partitions = offline = under_replicated = 0
     for topic in topics.values():
         await broker.turns.pause(console)
@@ -89,7 +89,9 @@ async def gather(console: Console, _: Request) -> dict[str, Any]:
                 continue
             if len(problems) < MAX_PROBLEMS:
                 problems.append(
-                    Problem(topic.name, partition.partition_index, text, partition.leader_id < 0)
+                    PartitionProblem(
+                        topic.name, partition.partition_index, text, partition.leader_id < 0
+                    )
                 )
     own = may_see_broker(console)
     view = await console.view() if own else None

@@ -15,7 +15,7 @@ from ..client.errors import words_of
 from ..metrics.view import View, look
 from ..shares import Shares
 from . import units
-from .broker import Refused as Refused
+from .broker import PageRefused as PageRefused
 from .broker import Unreachable as Unreachable
 from .charts import SAMPLE_S, History, Sample
 from .decoders import Decoders
@@ -23,7 +23,7 @@ from .decoders import Decoders
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from .broker import Broker
+    from .broker import ConsoleBroker
 
 FOLDER = Path(__file__).parent
 #: Sampling ends after this time without a page view.
@@ -54,7 +54,7 @@ class Kept:
 class Console:
     """Renders pages about a broker. Shape: `templates` are compiled in a thread, each on its first use."""
 
-    broker: Broker
+    broker: ConsoleBroker
     history: History = field(default_factory=History)
     write_allowed: bool = False
     streams: Shares = field(default_factory=Shares)
@@ -87,7 +87,7 @@ class Console:
         self.decoders = Decoders(self.broker.config.get_optional_str("kwire.console.schemas"))
 
     async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
-        """Send a request to a broker, by default to this one. Errors: Refused, Unreachable."""
+        """Send a request to a broker, by default to this one. Errors: PageRefused, Unreachable."""
         if to is not None and (reason := self.silent.get(to)):
             raise Unreachable(to, reason)
         try:
@@ -102,7 +102,7 @@ class Console:
     ) -> dict[int, Any]:
         """Send several brokers their requests at the same time.
 
-        Shape: the responses by broker; brokers that do not answer are omitted, and named on the page. Errors: Refused.
+        Shape: the responses by broker; brokers that do not answer are omitted, and named on the page. Errors: PageRefused.
         """
 
         async def one(broker_id: int, request: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 from kwire.records.schema_ids import PREFIX_BYTES, message_indexes, message_name, schema_id
 
-from .filters import MAX_PARSED_BYTES, Searched
+from .filters import MAX_PARSED_BYTES, SearchedRecord
 from .values import Shown, document
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class TopicDecoder:
         self.key = key
         self.value = value
 
-    def look(self, record: Searched) -> None:
+    def look(self, record: SearchedRecord) -> None:
         """Make the decoded value available to filters."""
         if self.value and record.value is not None and may_parse(record.value):
             try:
@@ -70,7 +70,7 @@ class TopicDecoder:
             except Exception:  # noqa: BLE001 - whatever it is, it is not of this schema
                 return
 
-    def shown(self, record: Searched, key: Shown, value: Shown) -> tuple[Shown, Shown]:
+    def shown(self, record: SearchedRecord, key: Shown, value: Shown) -> tuple[Shown, Shown]:
         """The key and the value, decoded if possible."""
         return of_schema(self.key, record.key, key), of_schema(self.value, record.value, value)
 

@@ -17,7 +17,7 @@ from ..explain.live_records import record_facts
 from ..explain.live_transactions import transaction_facts
 from ..explain.record_rules import explain_record
 from ..explain.transaction_rules import explain_transaction
-from .console import Console, Refused
+from .console import Console, PageRefused
 from .listing import number_in
 from .messages import read_records
 
@@ -46,7 +46,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
                 explain_record(await run(console, record_facts(topic, partition, offset, now_ms)))
             ]
     except Unavailable as error:
-        raise Refused(503, "Cannot be explained here", f"{error}.") from None
+        raise PageRefused(503, "Cannot be explained here", f"{error}.") from None
     return {
         "answers": answers,
         "topic": topic,
@@ -85,7 +85,7 @@ async def answer(console: Console, ask: Ask) -> Any:
     """
     try:
         response = await console.ask(ask.request, ask.max_version, ask.to)
-    except Refused as error:
+    except PageRefused as error:
         if ask.to in (None, console.broker.node_id):
             raise
         raise Unavailable(f"broker {ask.to} is to say that: {error}".rstrip(".")) from None

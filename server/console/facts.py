@@ -26,7 +26,7 @@ from ..client.requests import LATEST, READ_UNCOMMITTED, metadata_of, offsets_req
 from ..coordination import paths
 from ..coordination.store import StoreError
 from ..explain.facts import total_lag as sum_of_lags
-from .console import Console, Refused
+from .console import Console, PageRefused
 
 #: How long gathered data is valid, in ms.
 KEPT_MS = 2_000
@@ -137,7 +137,7 @@ async def log_dirs(console: Console) -> dict[int, Any]:
         request = DescribeLogDirsRequest(topics=None)
         try:
             return await console.ask_each(dict.fromkeys(console.live, request))
-        except Refused:
+        except PageRefused:
             return {}
 
     return await console.kept("log dirs", 2 * KEPT_MS, gather)  # type: ignore[no-any-return]

@@ -42,7 +42,7 @@ class FilterError(ValueError):
     """The filter is invalid; the message says where and why."""
 
 
-class Searched:
+class SearchedRecord:
     """One record as filters see it; its value is parsed as JSON at most once.
 
     Shape: `value` and `key` are bytes, or None for null; `decoded` replaces the JSON of the value if a schema decoded
@@ -80,7 +80,7 @@ class Searched:
 
 
 NO_JSON = object()
-Test = Callable[[Searched], bool]
+Test = Callable[[SearchedRecord], bool]
 
 
 def as_json(data: bytes | None) -> Any:
@@ -131,7 +131,7 @@ def parse(text: str) -> Test | None:
     tokens = tokens_of(text)
     if not tokens:
         return None
-    parser = Parser(tokens)
+    parser = FilterParser(tokens)
     test = parser.either(0)
     if parser.at < len(tokens):
         left = tokens[parser.at]
@@ -139,7 +139,7 @@ def parse(text: str) -> Test | None:
     return test
 
 
-class Parser:
+class FilterParser:
     """Reads the tokens once, from start to end."""
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -236,7 +236,7 @@ def contains(text: str) -> Test:
     """The text is in the key, the value or a header; not case-sensitive."""
     wanted = text.encode().lower()
 
-    def test(record: Searched) -> bool:
+    def test(record: SearchedRecord) -> bool:
         if record.key is not None and wanted in record.key.lower():
             return True
         if record.value is not None and wanted in record.value.lower():
@@ -250,7 +250,7 @@ def contains(text: str) -> Test:
     return test
 
 
-def field_of(token: Token) -> Callable[[Searched], Any]:
+def field_of(token: Token) -> Callable[[SearchedRecord], Any]:
     """The reader of a field: a number, a text, None for null, or MISSING. Errors: FilterError."""
     name, _, rest = token.text.partition(".")
     if name in NUMBERS and not rest:
@@ -277,7 +277,7 @@ def as_text(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "replace")
 
 
-def header_of(record: Searched, name: str) -> Any:
+def header_of(record: SearchedRecord, name: str) -> Any:
     """The last header with a name."""
     found: Any = MISSING
     for key, value in record.headers:
@@ -310,7 +310,7 @@ def within(values: list[Any], steps: list[str]) -> list[Any]:
     return [value for value in values if value is not MISSING]
 
 
-def compared(token: Token, field: Callable[[Searched], Any], sign: str, value: Token) -> Test:
+def compared(token: Token, field: Callable[[SearchedRecord], Any], sign: str, value: Token) -> Test:
     """FIELD = VALUE. Errors: FilterError for an invalid number or time."""
     wanted = value.text
     number = None if value.kind == "quoted" else as_number(wanted)

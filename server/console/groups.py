@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..explain.facts import GroupFacts, total_lag
 from ..explain.live_groups import group_facts
 from . import explaining, facts
-from .console import Console, Refused
+from .console import Console, PageRefused
 from .facts import Lag
 from .listing import listing
 
@@ -125,13 +125,13 @@ async def gather_group(console: Console, request: Request) -> dict[str, Any]:
         asking = group_facts(name, console.broker.clock.now_ms(), stored=False)
         found = await explaining.run(console, asking)
     if found is None or found.problem == "NO_GROUP":
-        raise Refused(
+        raise PageRefused(
             404,
             "No such group",
             f"There is no group {name}, or {console.broker.principal} may not see it.",
         )
     if found.problem is not None:
-        raise Refused(503, "Not available", f"The group {name}: {found.problem_text}.")
+        raise PageRefused(503, "Not available", f"The group {name}: {found.problem_text}.")
     return await console.broker.executor.in_thread(shown, found)
 
 

@@ -23,7 +23,7 @@ FAILURES_MS = 60_000
 
 
 @dataclass(frozen=True)
-class Session:
+class BrowserSession:
     """An unlocked browser. Shape: `code` is in its forms."""
 
     code: str
@@ -35,7 +35,7 @@ class Guard:
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, BrowserSession] = {}
         self._failures: deque[int] = deque(maxlen=MAX_FAILURES)
 
     def unlock(self, token: str, now_ms: int) -> str | None:
@@ -48,7 +48,7 @@ class Guard:
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
         cookie = secrets.token_urlsafe(24)
-        self._sessions[cookie] = Session(secrets.token_urlsafe(24), now_ms + SESSION_MS)
+        self._sessions[cookie] = BrowserSession(secrets.token_urlsafe(24), now_ms + SESSION_MS)
         return cookie
 
     def is_blocked(self, now_ms: int) -> bool:
@@ -60,7 +60,7 @@ class Guard:
         """End a session."""
         self._sessions.pop(cookie, None)
 
-    def session(self, cookie: str, now_ms: int) -> Session | None:
+    def session(self, cookie: str, now_ms: int) -> BrowserSession | None:
         """The session of a cookie; None if there is none, or it has ended."""
         found = self._sessions.get(cookie)
         if found is not None and now_ms >= found.until_ms:

@@ -20,7 +20,7 @@ from ..log.segment import LOG_SUFFIX, stem_of
 from ..security.acl import AclOperation, ResourceType
 from . import facts, topics
 from .cluster import may_see_broker
-from .console import Console, Refused
+from .console import Console, PageRefused
 from .listing import listing, number_in, words_of
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ MAX_LINES = 500
 
 
 def demand(console: Console) -> None:
-    """Errors: Refused, if the broker's own state may not be shown."""
+    """Errors: PageRefused, if the broker's own state may not be shown."""
     if not may_see_broker(console):
-        raise Refused(
+        raise PageRefused(
             403,
             "Not allowed",
             f"{console.broker.principal} may not DESCRIBE the cluster.",
@@ -131,7 +131,9 @@ async def gather_segments(console: Console, request: Request) -> dict[str, Any]:
     """The segments of a partition, and the batches of one of them."""
     topic = await topics.topic_of(console, request)
     if not console.broker.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
-        raise Refused(403, "Not allowed", f"{console.broker.principal} may not see {topic.name}.")
+        raise PageRefused(
+            403, "Not allowed", f"{console.broker.principal} may not see {topic.name}."
+        )
     demand(console)
     logs = {
         partition.tp.partition: partition.log
@@ -173,10 +175,10 @@ async def gather_segments(console: Console, request: Request) -> dict[str, Any]:
 async def batches_of(
     console: Console, log: Log, base_offset: int, request: Request
 ) -> dict[str, Any]:
-    """The batches of a segment from a position in its file on. Errors: Refused."""
+    """The batches of a segment from a position in its file on. Errors: PageRefused."""
     segment = next((each for each in log.segments if each.base_offset == base_offset), None)
     if segment is None:
-        raise Refused(404, "No such segment", f"There is no segment at offset {base_offset}.")
+        raise PageRefused(404, "No such segment", f"There is no segment at offset {base_offset}.")
     position = max(0, number_in(request.query_params.get("at"), 0))
     path = stem_of(log.dir, base_offset) + LOG_SUFFIX
     size = segment.size
@@ -225,9 +227,9 @@ async def gather_tree(console: Console, request: Request) -> dict[str, Any]:
         data, stat = await store.get(path)
         children = sorted(await store.children(path), key=natural)
     except NoNode:
-        raise Refused(404, "No such node", f"There is no node {path} in the store.") from None
+        raise PageRefused(404, "No such node", f"There is no node {path} in the store.") from None
     except (StoreError, ValueError) as error:
-        raise Refused(404, "Not available", f"{path}: {error}") from None
+        raise PageRefused(404, "Not available", f"{path}: {error}") from None
     parts = [part for part in path.split("/") if part]
     crumbs = [("/" + "/".join(parts[: index + 1]), part) for index, part in enumerate(parts)]
     return {

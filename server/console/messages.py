@@ -18,10 +18,10 @@ from ..client.requests import (
 from ..client.visibility import Aborted, aborted_in
 from ..times import unix_ms
 from . import facts, topics
-from .console import Console, Refused, said
+from .console import Console, PageRefused, said
 from .filters import FilterError, parse
 from .listing import number_in
-from .records import Found, RecordRow, Wanted, rows_of
+from .records import FoundRecords, RecordRow, WantedRecords, rows_of
 from .values import FORMS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ LIVE_WAIT_MS = 1_500
 SHARED_WAIT_MS = 250
 
 
-class Asked(NamedTuple):
+class MessagesForm(NamedTuple):
     """The values of the form. Shape: `partition` is None for all; `start` is an offset or a time, by `since`."""
 
     partition: int | None
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
     start_text: str
 
 
-class Search:
+class SearchCount:
     """Counts the data that a search has read."""
 
     def __init__(self) -> None:
@@ -79,13 +79,13 @@ class Search:
         self.stopped = True
         return False
 
-    def count(self, found: Found) -> None:
+    def count(self, found: FoundRecords) -> None:
         """Count the data that was read."""
         self.looked_at += found.looked_at
         self.problems += found.problems
 
 
-def asked_of(query: Any) -> Asked:
+def asked_of(query: Any) -> MessagesForm:
     """Read the form; invalid values are reported in `error`, and ignored."""
     error = ""
     partition_text = query.get("partition", "")
@@ -113,7 +113,7 @@ def asked_of(query: Any) -> Asked:
         test = parse(q)
     except FilterError as problem:
         error = f"The filter cannot be read: {problem}."
-    return Asked(
+    return MessagesForm(
         partition,
         since,
         start,
@@ -134,7 +134,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
     led = topics.led(topic)
     chosen = led if asked.partition is None else [n for n in led if n == asked.partition]
     rows: list[RecordRow] = []
-    search = Search()
+    search = SearchCount()
     ends: dict[int, int] = {}
     starts: dict[int, int] = {}
     if chosen:
@@ -160,7 +160,9 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
     }
 
 
-def following_of(rows: list[RecordRow], asked: Asked, ends: dict[int, int]) -> dict[str, str]:
+def following_of(
+    rows: list[RecordRow], asked: MessagesForm, ends: dict[int, int]
+) -> dict[str, str]:
     """The links to the records before and after those on the page; only within one partition."""
     if asked.partition is None or not rows:
         return {}
@@ -176,10 +178,10 @@ def following_of(rows: list[RecordRow], asked: Asked, ends: dict[int, int]) -> d
 async def read(
     console: Console,
     topic: str,
-    asked: Asked,
+    asked: MessagesForm,
     starts: dict[int, int],
     ends: dict[int, int],
-    search: Search,
+    search: SearchCount,
 ) -> list[RecordRow]:
     """The requested records in the order of display: the newest first, or as they were written."""
     stable = await topics.stable_offsets(console, topic, sorted(ends))
@@ -191,7 +193,7 @@ async def read(
     rows: list[RecordRow] = []
     for number in sorted(ends):
         first, end = starts.get(number, ends[number]), ends[number]
-        wanted = Wanted(
+        wanted = WantedRecords(
             number,
             first,
             end,
@@ -223,7 +225,7 @@ async def read(
     return rows
 
 
-def shorten(rows: list[RecordRow], search: Search) -> None:
+def shorten(rows: list[RecordRow], search: SearchCount) -> None:
     """Keep only the first lines of keys, values and headers after MAX_PAGE_TEXT characters, and report it."""
     length = 0
     for number, row in enumerate(rows):
@@ -239,7 +241,9 @@ def shorten(rows: list[RecordRow], search: Search) -> None:
             return
 
 
-async def onwards(console: Console, topic: str, wanted: Wanted, search: Search) -> list[RecordRow]:
+async def onwards(
+    console: Console, topic: str, wanted: WantedRecords, search: SearchCount
+) -> list[RecordRow]:
     """The first matching records from an offset on."""
     rows: list[RecordRow] = []
     while wanted.start < wanted.end and len(rows) < wanted.most and search.has_budget:
@@ -251,7 +255,9 @@ async def onwards(console: Console, topic: str, wanted: Wanted, search: Search) 
     return rows[: wanted.most]
 
 
-async def newest(console: Console, topic: str, wanted: Wanted, search: Search) -> list[RecordRow]:
+async def newest(
+    console: Console, topic: str, wanted: WantedRecords, search: SearchCount
+) -> list[RecordRow]:
     """The last matching records: from the end backwards, in growing steps."""
     rows: list[RecordRow] = []
     step, end, first = max(FIRST_STEP, wanted.most), wanted.end, wanted.start
@@ -272,7 +278,9 @@ async def newest(console: Console, topic: str, wanted: Wanted, search: Search) -
     return rows[-wanted.most :]
 
 
-async def piece(console: Console, topic: str, wanted: Wanted, search: Search) -> Found:
+async def piece(
+    console: Console, topic: str, wanted: WantedRecords, search: SearchCount
+) -> FoundRecords:
     """Read up to FETCH_BYTES from an offset on, and search them in a thread."""
     data, aborted = await fetch(console, topic, wanted.partition, wanted.start)
     search.bytes += max(len(data), 1024)
@@ -284,7 +292,7 @@ async def piece(console: Console, topic: str, wanted: Wanted, search: Search) ->
 async def fetch(
     console: Console, topic: str, partition: int, offset: int
 ) -> tuple[bytes, list[Aborted]]:
-    """Whole batches from an offset on, and the aborted transactions among them. Errors: Refused."""
+    """Whole batches from an offset on, and the aborted transactions among them. Errors: PageRefused."""
     row = await fetched(console, {(topic, partition): offset}, READ_UNCOMMITTED, 0)
     data = await read_records(console, row[0][1]) if row else b""
     if not data:
@@ -300,7 +308,7 @@ async def fetch(
 async def fetched(
     console: Console, offsets: dict[tuple[str, int], int], isolation: int, wait_ms: int
 ) -> list[tuple[str, Any]]:
-    """Fetch from partitions, as a consumer does; wait for records if there are none. Errors: Refused."""
+    """Fetch from partitions, as a consumer does; wait for records if there are none. Errors: PageRefused."""
     wanted: dict[str, list[int]] = {}
     for name, partition in offsets:
         wanted.setdefault(name, []).append(partition)
@@ -327,7 +335,7 @@ async def fetched(
     ]
     for name, row in rows:
         if row.error_code:
-            raise Refused(
+            raise PageRefused(
                 403,
                 "The records cannot be read",
                 f"{name}-{row.partition_index}: {said(row.error_code)}.",
@@ -366,7 +374,7 @@ def follow(console: Console, request: Request) -> Callable[[], Awaitable[str | N
         rows: list[RecordRow] = []
         try:
             answers = await fetched(console, dict(cursor), READ_UNCOMMITTED, LIVE_WAIT_MS)
-        except Refused:
+        except PageRefused:
             cursor.clear()  # the partition has another leader now, or the offsets are gone
             return None
         for name, row in answers:
@@ -374,7 +382,7 @@ def follow(console: Console, request: Request) -> Callable[[], Awaitable[str | N
             if not data:
                 continue
             at = name, row.partition_index
-            wanted = Wanted(
+            wanted = WantedRecords(
                 row.partition_index,
                 cursor[at],
                 1 << 62,
@@ -404,5 +412,5 @@ def follow(console: Console, request: Request) -> Callable[[], Awaitable[str | N
 def live_rows(rows: list[RecordRow]) -> list[RecordRow]:
     """The rows that are sent at once."""
     some = rows[:MAX_LIVE_ROWS]
-    shorten(some, Search())
+    shorten(some, SearchCount())
     return some

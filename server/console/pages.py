@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from . import messages
-from .console import FOLDER, MAX_STREAMS, Console, Refused
+from .console import FOLDER, MAX_STREAMS, Console, PageRefused
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -82,7 +82,7 @@ class Pages:
             self.console.looked_at()
             try:
                 values = await gather(self.console, request)
-            except Refused as refused:
+            except PageRefused as refused:
                 return await self.refused(request, section, refused)
             return await self.html(request, section, template, values)
 
@@ -98,7 +98,7 @@ class Pages:
                 console.looked_at()
                 try:
                     return await console.render(template, **await gather(console, request))
-                except Refused:
+                except PageRefused:
                     return None
 
             return self.stream(request, render, every_s)
@@ -140,19 +140,19 @@ class Pages:
         text = await self.console.render(template, **common | values)
         return HTMLResponse(text, status, HEADERS)
 
-    async def refused(self, request: Request, section: str, refused: Refused) -> Response:
+    async def refused(self, request: Request, section: str, refused: PageRefused) -> Response:
         """A page that gives the reason that another page cannot be shown."""
         values = {"refused": refused}
         return await self.html(request, section, "refused.html", values, refused.status)
 
     async def not_done(self, request: Request, error: Exception) -> Response:
         """The response to a request that failed before anything was read."""
-        assert isinstance(error, Refused)
+        assert isinstance(error, PageRefused)
         return await self.refused(request, "", error)
 
     async def missing(self, request: Request, error: Exception) -> Response:
         """The response for an unknown page."""
-        refused = Refused(404, "No such page", f"There is nothing at {request.url.path}.")
+        refused = PageRefused(404, "No such page", f"There is nothing at {request.url.path}.")
         return await self.refused(request, "", refused)
 
     async def static(self, request: Request) -> Response:

@@ -12,7 +12,7 @@ from kwire.records.batch import iter_batches
 from kwire.records.control import control_type
 
 from ..client.visibility import Aborted, Visibility
-from .filters import Searched, Test
+from .filters import SearchedRecord, Test
 from .units import shortened
 from .values import MAX_LINE, Shown, shown
 
@@ -29,7 +29,7 @@ MAX_HEADERS = 50
 MAX_HEADER_TEXT = 4 * 1024
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """The content of a part of a partition. Shape: `next_offset` follows its last batch; `problems` are sentences."""
 
     rows: list[RecordRow]
@@ -55,7 +55,7 @@ class RecordRow:
     more_headers: int = 0
 
 
-class Wanted(NamedTuple):
+class WantedRecords(NamedTuple):
     """The wanted records of a partition, and their form. Shape: `end` is the first offset that is not wanted."""
 
     partition: int
@@ -69,14 +69,14 @@ class Wanted(NamedTuple):
     decoder: Any = None
 
 
-def rows_of(data: bytes, wanted: Wanted, aborted: Collection[Aborted]) -> Found:
+def rows_of(data: bytes, wanted: WantedRecords, aborted: Collection[Aborted]) -> FoundRecords:
     """The wanted records in `data`; the last ones if `newest`.
 
     Shape: `aborted` are producer ids with the first offset of each aborted transaction, as Fetch returns them to
     consumers of committed records. A batch that cannot be read is a problem, and is skipped.
     """
     #: The arguments of `row_of`: most rows of a long list are not shown, and need not be made.
-    rows: deque[tuple[Searched, Any, Wanted, bool]] = deque(maxlen=wanted.most)
+    rows: deque[tuple[SearchedRecord, Any, WantedRecords, bool]] = deque(maxlen=wanted.most)
     problems: list[str] = []
     looked_at, next_offset, size = 0, wanted.start, 0
     visibility = Visibility(aborted)
@@ -101,7 +101,7 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[Aborted]) -> Found:
                 if not wanted.start <= record.offset < wanted.end:
                     continue
                 looked_at += 1
-                searched = Searched(
+                searched = SearchedRecord(
                     wanted.partition,
                     record.offset,
                     record.timestamp,
@@ -115,15 +115,19 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[Aborted]) -> Found:
                     continue
                 rows.append((searched, batch, wanted, is_aborted))
                 if len(rows) == wanted.most and not wanted.newest:
-                    return Found([row_of(*row) for row in rows], looked_at, next_offset, problems)
+                    return FoundRecords(
+                        [row_of(*row) for row in rows], looked_at, next_offset, problems
+                    )
         except WireError as error:
             problems.append(
                 f"the batch at offset {header.base_offset} ({header.size} bytes) cannot be shown: {error}"
             )
-    return Found([row_of(*row) for row in rows], looked_at, next_offset, problems)
+    return FoundRecords([row_of(*row) for row in rows], looked_at, next_offset, problems)
 
 
-def row_of(record: Searched, batch: Any, wanted: Wanted, is_aborted: bool) -> RecordRow:
+def row_of(
+    record: SearchedRecord, batch: Any, wanted: WantedRecords, is_aborted: bool
+) -> RecordRow:
     """A record in its displayed form."""
     header = batch.header
     mark = note = ""

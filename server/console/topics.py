@@ -14,7 +14,7 @@ from ..config.changes import ConfigResourceType
 from ..config.definitions import to_text
 from ..config.tables import TOPIC
 from . import facts
-from .console import Console, Refused, said
+from .console import Console, PageRefused, said
 from .facts import Lag
 from .listing import Listing, listing
 
@@ -180,17 +180,17 @@ def led(topic: Any) -> list[int]:
 
 
 async def topic_of(console: Console, request: Request) -> Any:
-    """The topic in the path, as in the answer of Metadata. Errors: Refused."""
+    """The topic in the path, as in the answer of Metadata. Errors: PageRefused."""
     name = request.path_params["topic"]
     found = (await facts.topics(console)).get(name)
     if found is None:
-        raise Refused(
+        raise PageRefused(
             404,
             "No such topic",
             f"There is no topic {name}, or {console.broker.principal} may not see it.",
         )
     if found.error_code:
-        raise Refused(404, "Not available", f"{name}: {said(found.error_code)}.")
+        raise PageRefused(404, "Not available", f"{name}: {said(found.error_code)}.")
     return found
 
 

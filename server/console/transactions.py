@@ -12,7 +12,7 @@ from kwire.messages.list_transactions import ListTransactionsRequest
 from ..client.answers import leaders_of
 from ..client.requests import LATEST, READ_COMMITTED
 from . import facts, topics
-from .console import Console, Refused, said
+from .console import Console, PageRefused, said
 from .listing import listing, number_in
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ async def gather_producers(console: Console, request: Request) -> dict[str, Any]
         ends = (await facts.offsets(console, {topic.name: [number]}, LATEST)).get(topic.name, {})
         held_back = ends.get(number, 0) - stable.get(number, ends.get(number, 0))
     elif led and number not in led:
-        raise Refused(
+        raise PageRefused(
             404,
             "Not available",
             f"{topic.name}-{number} has no leader, or there is no such partition.",

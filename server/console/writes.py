@@ -39,8 +39,8 @@ from ..client.requests import EARLIEST
 from ..config.changes import AlterOperation, ConfigResourceType
 from ..times import unix_ms
 from . import facts, topics, transactions
-from .console import Refused, said
-from .guard import COOKIE, SESSION_MS, Guard, Session
+from .console import PageRefused, said
+from .guard import COOKIE, SESSION_MS, BrowserSession, Guard
 from .listing import number_in
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ TARGETS = {
 
 
 @dataclass
-class Field:
+class FormField:
     """One field of a form. Shape: `kind` is text, area, check or select; `options` are value and label."""
 
     name: str
@@ -87,13 +87,13 @@ class Preview:
 
 
 @dataclass
-class Form:
+class WriteForm:
     """A page that changes something. Shape: with `preview`, it asks for confirmation first."""
 
     title: str
     text: str
     button: str
-    fields: list[Field]
+    fields: list[FormField]
     section: str
     back: str
     danger: bool = False
@@ -102,16 +102,16 @@ class Form:
 
 
 Values = dict[str, str]
-Show = Callable[["Writes", Values], Awaitable[Form]]
-#: Carries out the change, and returns the address of the page that shows the result. Errors: Problem.
-Do = Callable[["Writes", Values], Awaitable[str]]
+Show = Callable[["ConsoleForms", Values], Awaitable[WriteForm]]
+#: Carries out the change, and returns the address of the page that shows the result. Errors: WriteFailed.
+Do = Callable[["ConsoleForms", Values], Awaitable[str]]
 
 
-class Problem(Exception):
+class WriteFailed(Exception):
     """The change was not made; the message is a sentence."""
 
 
-class Writes:
+class ConsoleForms:
     """The forms of one console."""
 
     def __init__(self, pages: Pages, token: str) -> None:
@@ -123,7 +123,7 @@ class Writes:
     def _now_ms(self) -> int:
         return self.console.broker.clock.monotonic_ms()
 
-    def _session(self, request: Request) -> Session | None:
+    def _session(self, request: Request) -> BrowserSession | None:
         return self.guard.session(request.cookies.get(COOKIE, ""), self._now_ms())
 
     def routes(self) -> list[Route]:
@@ -181,7 +181,7 @@ class Writes:
         return response
 
     async def _refused(self, request: Request, reason: str) -> Response:
-        refused = Refused(403, "Not done", f"Nothing was changed: {reason}.")
+        refused = PageRefused(403, "Not done", f"Nothing was changed: {reason}.")
         return await self.pages.refused(request, "", refused)
 
     # -- forms
@@ -195,13 +195,15 @@ class Writes:
                 return see("/console/write")
             try:
                 form = await show(self, dict(request.query_params))
-            except Refused as refused:
+            except PageRefused as refused:
                 return await self.pages.refused(request, "", refused)
             return await self._form(request, form, session.code)
 
         return endpoint
 
-    async def _form(self, request: Request, form: Form, code: str, status: int = 200) -> Response:
+    async def _form(
+        self, request: Request, form: WriteForm, code: str, status: int = 200
+    ) -> Response:
         values = {"form": form, "code": code, "action": request.url.path}
         return await self.pages.html(request, form.section, "write_form.html", values, status)
 
@@ -220,9 +222,9 @@ class Writes:
                 if fields.pop("preview", ""):
                     return await self._form(request, await show(self, fields), code)
                 where = await do(self, fields)
-            except Refused as refused:
+            except PageRefused as refused:
                 return await self.pages.refused(request, "", refused)
-            except Problem as problem:
+            except WriteFailed as problem:
                 form = await show(self, fields)
                 form.error = str(problem)
                 return await self._form(request, form, code, 409)
@@ -238,47 +240,47 @@ def see(path: str) -> RedirectResponse:
 
 
 async def fields_of(request: Request) -> Values:
-    """The fields of a form; the last value of a repeated field counts. Errors: Refused."""
+    """The fields of a form; the last value of a repeated field counts. Errors: PageRefused."""
     body = (await request.body()).decode("utf-8", "replace")
     try:
         found = parse_qs(body, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         message = f"A form of the console has no more than {MAX_FIELDS} fields."
-        raise Refused(413, "Too many fields", message) from None
+        raise PageRefused(413, "Too many fields", message) from None
     return {name: values[-1] for name, values in found.items()}
 
 
 def check(code: int, message: str | None = None) -> None:
-    """Errors: Problem for an error code."""
+    """Errors: WriteFailed for an error code."""
     if code:
-        raise Problem(f"Not done: {message or said(code)}")
+        raise WriteFailed(f"Not done: {message or said(code)}")
 
 
 # -- topics
 
 
-def controller_of(writes: Writes) -> int | None:
+def controller_of(writes: ConsoleForms) -> int | None:
     """The broker that changes topics; None for this one, which reports if it is not the controller."""
     found = writes.console.broker.image().controller_id
     return found if found >= 0 else None
 
 
-async def show_create(writes: Writes, values: Values) -> Form:
+async def show_create(writes: ConsoleForms, values: Values) -> WriteForm:
     """The form for a new topic."""
-    return Form(
+    return WriteForm(
         "New topic",
         "Partitions can be added later, but not removed.",
         "Create the topic",
         [
-            Field("name", "Name", values.get("name", "")),
-            Field("partitions", "Partitions", values.get("partitions", "1")),
-            Field(
+            FormField("name", "Name", values.get("name", "")),
+            FormField("partitions", "Partitions", values.get("partitions", "1")),
+            FormField(
                 "replicas",
                 "Replication factor",
                 values.get("replicas", ""),
                 hint="empty for the broker's default",
             ),
-            Field(
+            FormField(
                 "configs",
                 "Settings, one in a line",
                 values.get("configs", ""),
@@ -291,14 +293,14 @@ async def show_create(writes: Writes, values: Values) -> Form:
     )
 
 
-async def create(writes: Writes, values: Values) -> str:
+async def create(writes: ConsoleForms, values: Values) -> str:
     """Create a topic."""
     configs = []
     for line in values.get("configs", "").splitlines():
         name, equals, value = line.partition("=")
         if line.strip():
             if not equals:
-                raise Problem(f"“{line.strip()}” is not NAME=VALUE.")
+                raise WriteFailed(f"“{line.strip()}” is not NAME=VALUE.")
             configs.append(CreatableTopicConfig(name=name.strip(), value=value.strip()))
     name = values.get("name", "").strip()
     response = await writes.console.ask(
@@ -327,23 +329,23 @@ async def create(writes: Writes, values: Values) -> str:
 
 
 def positive(text: str, name: str) -> int:
-    """A whole number from 1 to 10,000. Errors: Problem."""
+    """A whole number from 1 to 10,000. Errors: WriteFailed."""
     number = number_in(text.strip(), 0)
     if not 1 <= number <= 10_000:
-        raise Problem(f"{name}: “{text}” is not a number from 1 to 10,000.")
+        raise WriteFailed(f"{name}: “{text}” is not a number from 1 to 10,000.")
     return number
 
 
-async def topic_named(writes: Writes, values: Values) -> Any:
-    """The topic of a form. Errors: Refused."""
+async def topic_named(writes: ConsoleForms, values: Values) -> Any:
+    """The topic of a form. Errors: PageRefused."""
     name = values.get("topic", "")
     found = (await facts.topics(writes.console)).get(name)
     if found is None:
-        raise Refused(404, "No such topic", f"There is no topic {name}.")
+        raise PageRefused(404, "No such topic", f"There is no topic {name}.")
     return found
 
 
-async def show_delete(writes: Writes, values: Values) -> Form:
+async def show_delete(writes: ConsoleForms, values: Values) -> WriteForm:
     """The form for deleting a topic."""
     topic = await topic_named(writes, values)
     groups = (await facts.groups(writes.console)).by_topic.get(topic.name, [])
@@ -351,13 +353,13 @@ async def show_delete(writes: Writes, values: Values) -> Form:
     text = f"Its {len(topic.partitions)} partitions and all of their records will be gone, on every broker."
     if readers:
         text += f" Groups that have committed offsets of it: {readers}."
-    return Form(
+    return WriteForm(
         f"Delete {topic.name}?",
         text,
         "Delete the topic",
         [
-            Field("topic", "", topic.name, "hidden"),
-            Field("again", "To be sure, type its name", values.get("again", "")),
+            FormField("topic", "", topic.name, "hidden"),
+            FormField("again", "To be sure, type its name", values.get("again", "")),
         ],
         "topics",
         f"/console/topics/{topic.name}",
@@ -365,11 +367,11 @@ async def show_delete(writes: Writes, values: Values) -> Form:
     )
 
 
-async def delete(writes: Writes, values: Values) -> str:
+async def delete(writes: ConsoleForms, values: Values) -> str:
     """Delete a topic whose name was typed for confirmation."""
     topic = await topic_named(writes, values)
     if values.get("again", "").strip() != topic.name:
-        raise Problem("Nothing was deleted: the name is another one.")
+        raise WriteFailed("Nothing was deleted: the name is another one.")
     response = await writes.console.ask(
         DeleteTopicsRequest(
             topics=[DeleteTopicState(name=topic.name, topic_id=bytes(16))],
@@ -385,27 +387,29 @@ async def delete(writes: Writes, values: Values) -> str:
     return "/console/topics"
 
 
-async def show_produce(writes: Writes, values: Values) -> Form:
+async def show_produce(writes: ConsoleForms, values: Values) -> WriteForm:
     """The form for one record."""
     topic = await topic_named(writes, values)
     led = [str(each) for each in topics.led(topic)]
-    return Form(
+    return WriteForm(
         f"Write a record to {topic.name}",
         "It is appended to the partition that you choose; no partitioner is asked.",
         "Write the record",
         [
-            Field("topic", "", topic.name, "hidden"),
-            Field(
+            FormField("topic", "", topic.name, "hidden"),
+            FormField(
                 "partition",
                 "Partition",
                 values.get("partition", led[0] if led else ""),
                 "select",
                 [(each, each) for each in led],
             ),
-            Field("key", "Key", values.get("key", ""), hint="empty for none"),
-            Field("value", "Value", values.get("value", ""), "area"),
-            Field("tombstone", "A null value (tombstone)", values.get("tombstone", ""), "check"),
-            Field(
+            FormField("key", "Key", values.get("key", ""), hint="empty for none"),
+            FormField("value", "Value", values.get("value", ""), "area"),
+            FormField(
+                "tombstone", "A null value (tombstone)", values.get("tombstone", ""), "check"
+            ),
+            FormField(
                 "headers",
                 "Headers, one in a line",
                 values.get("headers", ""),
@@ -418,7 +422,7 @@ async def show_produce(writes: Writes, values: Values) -> Form:
     )
 
 
-async def produce(writes: Writes, values: Values) -> str:
+async def produce(writes: ConsoleForms, values: Values) -> str:
     """Append a record."""
     topic = await topic_named(writes, values)
     headers = []
@@ -426,7 +430,7 @@ async def produce(writes: Writes, values: Values) -> str:
         name, colon, value = line.partition(":")
         if line.strip():
             if not colon:
-                raise Problem(f"“{line.strip()}” is not NAME: VALUE.")
+                raise WriteFailed(f"“{line.strip()}” is not NAME: VALUE.")
             headers.append((name.strip(), value.strip().encode()))
     number = number_in(values.get("partition"), -1)
     text = values.get("value", "").replace("\r\n", "\n")
@@ -463,7 +467,7 @@ async def produce(writes: Writes, values: Values) -> str:
     return f"/console/topics/{topic.name}/messages?{query}"
 
 
-async def show_setting(writes: Writes, values: Values) -> Form:
+async def show_setting(writes: ConsoleForms, values: Values) -> WriteForm:
     """The form for one setting of a topic."""
     topic = await topic_named(writes, values)
     name = values.get("name", "")
@@ -482,16 +486,16 @@ async def show_setting(writes: Writes, values: Values) -> Form:
     )
     configs = response.results[0].configs
     if not configs:
-        raise Refused(404, "No such setting", f"Topics have no setting {name}.")
-    return Form(
+        raise PageRefused(404, "No such setting", f"Topics have no setting {name}.")
+    return WriteForm(
         f"{name} of {topic.name}",
         configs[0].documentation or "",
         "Change the setting",
         [
-            Field("topic", "", topic.name, "hidden"),
-            Field("name", "", name, "hidden"),
-            Field("value", "Value", values.get("value", configs[0].value or "")),
-            Field(
+            FormField("topic", "", topic.name, "hidden"),
+            FormField("name", "", name, "hidden"),
+            FormField("value", "Value", values.get("value", configs[0].value or "")),
+            FormField(
                 "remove",
                 "Remove the topic's own value, so that the broker's default counts",
                 values.get("remove", ""),
@@ -503,7 +507,7 @@ async def show_setting(writes: Writes, values: Values) -> Form:
     )
 
 
-async def change_setting(writes: Writes, values: Values) -> str:
+async def change_setting(writes: ConsoleForms, values: Values) -> str:
     """Set or remove a setting of a topic."""
     topic = await topic_named(writes, values)
     removes = bool(values.get("remove"))
@@ -536,30 +540,34 @@ async def change_setting(writes: Writes, values: Values) -> str:
 # -- groups
 
 
-async def show_reset(writes: Writes, values: Values) -> Form:
+async def show_reset(writes: ConsoleForms, values: Values) -> WriteForm:
     """The form for a group's offsets; with a target, also a preview of the changes."""
     name = values.get("group", "")
     groups = await facts.groups(writes.console)
     if name not in groups.listed:
-        raise Refused(404, "No such group", f"There is no group {name}.")
+        raise PageRefused(404, "No such group", f"There is no group {name}.")
     if groups.listed[name].kind == facts.SHARE:
-        raise Refused(400, "A share group", f"Set its offsets with `kwire groups reset {name}`.")
+        raise PageRefused(
+            400, "A share group", f"Set its offsets with `kwire groups reset {name}`."
+        )
     read = sorted({lag.topic for lag in groups.by_group.get(name, [])})
-    form = Form(
+    form = WriteForm(
         f"Reset the offsets of {name}",
         "Only offsets of a group without members can be reset: stop its consumers first.",
         "Show what would change",
         [
-            Field("group", "", name, "hidden"),
-            Field(
+            FormField("group", "", name, "hidden"),
+            FormField(
                 "topic",
                 "Topic",
                 values.get("topic", ""),
                 "select",
                 [("", "all with an offset"), *((each, each) for each in read)],
             ),
-            Field("to", "To", values.get("to", "earliest"), "select", list(TARGETS.items())),
-            Field("at", "Offset, time or number", values.get("at", ""), hint="2026-01-31T12:00"),
+            FormField("to", "To", values.get("to", "earliest"), "select", list(TARGETS.items())),
+            FormField(
+                "at", "Offset, time or number", values.get("at", ""), hint="2026-01-31T12:00"
+            ),
         ],
         "groups",
         "/console/group?" + urlencode({"id": name}),
@@ -570,7 +578,7 @@ async def show_reset(writes: Writes, values: Values) -> Form:
             form.preview = await resets(writes, values)
             form.button = "Reset the offsets"
             form.text = group_warning(groups.listed[name].state)
-        except Problem as problem:
+        except WriteFailed as problem:
             form.error = str(problem)
     return form
 
@@ -582,8 +590,8 @@ def group_warning(state: str) -> str:
     return "The group has no members. Check what will change, then reset."
 
 
-async def resets(writes: Writes, values: Values) -> list[Preview]:
-    """The offsets before and after. Errors: Problem."""
+async def resets(writes: ConsoleForms, values: Values) -> list[Preview]:
+    """The offsets before and after. Errors: WriteFailed."""
     console = writes.console
     console.forget()
     groups = await facts.groups(console)
@@ -603,15 +611,15 @@ async def resets(writes: Writes, values: Values) -> list[Preview]:
         try:
             time_ms = unix_ms(at)
         except ValueError:
-            raise Problem(f"“{at}” is not a time such as 2026-01-31T12:00.") from None
+            raise WriteFailed(f"“{at}” is not a time such as 2026-01-31T12:00.") from None
         by_time = await facts.offsets(console, partitions, time_ms)
     elif to in ("offset", "shift"):
         try:
             int(at)
         except ValueError:
-            raise Problem(f"“{at}” is not a number.") from None
+            raise WriteFailed(f"“{at}” is not a number.") from None
     elif to not in TARGETS:
-        raise Problem("Choose where the offsets are to be set to.")
+        raise WriteFailed("Choose where the offsets are to be set to.")
     rows = []
     for lag in lags:
         end = lag.end or 0
@@ -630,11 +638,11 @@ async def resets(writes: Writes, values: Values) -> list[Preview]:
     return rows
 
 
-async def reset(writes: Writes, values: Values) -> str:
+async def reset(writes: ConsoleForms, values: Values) -> str:
     """Commit the offsets of the preview."""
     rows = await resets(writes, values)
     if not rows:
-        raise Problem("There is nothing to reset: no offset is committed of what you chose.")
+        raise WriteFailed("There is nothing to reset: no offset is committed of what you chose.")
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
     for row in rows:
         by_topic.setdefault(row.topic, []).append(
@@ -659,7 +667,7 @@ async def reset(writes: Writes, values: Values) -> str:
     errors = {row.error_code for topic in response.topics for row in topic.partitions} - {0}
     if errors:
         words = ", ".join(said(code) for code in sorted(errors))
-        raise Problem(f"Not done: {words}. A group with members cannot be reset.")
+        raise WriteFailed(f"Not done: {words}. A group with members cannot be reset.")
     logger.info("console: reset %d offsets of group %s", len(rows), group)
     return "/console/group?" + urlencode({"id": group})
 
@@ -667,25 +675,25 @@ async def reset(writes: Writes, values: Values) -> str:
 # -- transactions
 
 
-async def show_abort(writes: Writes, values: Values) -> Form:
+async def show_abort(writes: ConsoleForms, values: Values) -> WriteForm:
     """The form for ending another client's transaction."""
     name = values.get("id", "")
-    return Form(
+    return WriteForm(
         f"Abort the transaction of {name}?",
         "Its records will be marked as aborted, and its producer is fenced: it cannot continue and has to be restarted.",
         "Abort the transaction",
-        [Field("id", "", name, "hidden")],
+        [FormField("id", "", name, "hidden")],
         "transactions",
         "/console/transactions",
         danger=True,
     )
 
 
-async def abort(writes: Writes, values: Values) -> str:
+async def abort(writes: ConsoleForms, values: Values) -> str:
     """Fence the producer, which aborts its open transaction. Source: Admin.fenceProducers."""
     name = values.get("id", "")
     if not name:
-        raise Problem("Not done: no transactional id is named.")
+        raise WriteFailed("Not done: no transactional id is named.")
     ended_s = time.monotonic() + 10
     listed = await transactions.listed(writes.console)
     coordinator = next((row.coordinator for row in listed[0] if row.id == name), None)

@@ -26,8 +26,8 @@ from .facts import (
     GroupMember,
     GroupPartition,
     Marker,
+    PendingTransaction,
     RecordFacts,
-    Transaction,
     TransactionFacts,
 )
 from .live_groups import assigned_partitions
@@ -94,11 +94,11 @@ def batches_of(path: Path) -> Iterator[RecordBatch]:
     return (batch for _, batch in stored_batches(path))
 
 
-class Walk(NamedTuple):
+class LogWalk(NamedTuple):
     """The results of one pass over a log."""
 
     end: int
-    open: dict[int, Transaction]
+    open: dict[int, PendingTransaction]
     markers: dict[int, Marker]
     """By producer id: the first one after the given offset."""
 
@@ -167,9 +167,9 @@ def record_facts(
     return replace(facts, stored=stored)
 
 
-def walked(batches: Iterator[RecordBatch], offset: int, first: int) -> Walk:
+def walked(batches: Iterator[RecordBatch], offset: int, first: int) -> LogWalk:
     """Read a log once, by its headers. Errors: CorruptRecord."""
-    opened: dict[int, Transaction] = {}
+    opened: dict[int, PendingTransaction] = {}
     markers: dict[int, Marker] = {}
     end = first
     for batch in batches:
@@ -185,16 +185,18 @@ def walked(batches: Iterator[RecordBatch], offset: int, first: int) -> Walk:
                     )
         elif header.is_transactional:
             begun = opened.get(header.producer_id)
-            opened[header.producer_id] = Transaction(
+            opened[header.producer_id] = PendingTransaction(
                 header.producer_id,
                 header.producer_epoch,
                 header.base_offset if begun is None else begun.first_offset,
                 header.max_timestamp,
             )
-    return Walk(end, opened, markers)
+    return LogWalk(end, opened, markers)
 
 
-def completed(transaction: Transaction, stored: dict[str, TransactionMetadata]) -> Transaction:
+def completed(
+    transaction: PendingTransaction, stored: dict[str, TransactionMetadata]
+) -> PendingTransaction:
     """A transaction of a partition, with the state in the coordinator's log."""
     for transactional_id, value in stored.items():
         if value.producer_id == transaction.producer_id:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class PendingTransaction:
     """A transaction that is open in a partition.
 
     Shape: `producer_id` to `last_write_ms` come from the partition; the other fields come from the coordinator, None if
@@ -47,7 +47,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """The content of the log at an offset.
 
     Shape: `control` is the kind of a control record, None for data. `marker` is the one that ended the record's
@@ -70,7 +70,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LaterRecord:
     """A record with the same key at a later offset."""
 
     offset: int
@@ -106,10 +106,10 @@ class RecordFacts:
     retention_ms: int | None = None
     retention_bytes: int | None = None
     delete_retention_ms: int | None = None
-    open_transactions: tuple[Transaction, ...] = ()
-    stored: Stored | None = None
+    open_transactions: tuple[PendingTransaction, ...] = ()
+    stored: StoredRecord | None = None
     gap: tuple[int, int] | None = None
-    later: Later | None = None
+    later: LaterRecord | None = None
     scanned_to: int | None = None
     """The end of the search for a later record or a marker, if it did not reach the end of the log."""
 
@@ -160,7 +160,7 @@ class GroupPartition:
     last_stable: int | None = None
     readable: bool | None = None
     markers: int = 0
-    open_transactions: tuple[Transaction, ...] = ()
+    open_transactions: tuple[PendingTransaction, ...] = ()
     unacknowledged: int | None = None
 
     @property

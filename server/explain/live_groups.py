@@ -30,7 +30,7 @@ from .facts import (
     GroupFacts,
     GroupMember,
     GroupPartition,
-    Transaction,
+    PendingTransaction,
 )
 from .live_transactions import open_transactions
 from .searches import DataSearch, scan
@@ -59,7 +59,7 @@ class NotServed(Exception):
 
 
 @dataclass(slots=True)
-class Described:
+class DescribedByCoordinator:
     """The coordinator's description of a group.
 
     Shape: `read` are the partitions with an offset of the group, in rows without the ends of logs.
@@ -105,7 +105,7 @@ def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[Group
     )
 
 
-def described(group: str, broker: int) -> Asking[Described | None]:
+def described(group: str, broker: int) -> Asking[DescribedByCoordinator | None]:
     """The group, of any type; None if there is none.
 
     Errors: Unavailable, also if the request is refused; NotServed.
@@ -143,7 +143,7 @@ def described(group: str, broker: int) -> Asking[Described | None]:
     if refusals and newer is None and read:
         raise NotServed(refusals[0])
     if newer is not None:
-        return Described(
+        return DescribedByCoordinator(
             "consumer",
             newer.group_state,
             [consumer_member(each) for each in newer.members],
@@ -155,7 +155,9 @@ def described(group: str, broker: int) -> Asking[Described | None]:
         return None
     has_partitions = row.protocol_type in (CONSUMER_PROTOCOL, "")
     members = [classic_member(each, has_partitions=has_partitions) for each in row.members]
-    return Described("classic", row.group_state, members, None, row.protocol_data or None, read)
+    return DescribedByCoordinator(
+        "classic", row.group_state, members, None, row.protocol_data or None, read
+    )
 
 
 def optional(request: object, broker: int, refusals: list[str]) -> Asking[Any]:
@@ -174,7 +176,7 @@ def optional(request: object, broker: int, refusals: list[str]) -> Asking[Any]:
     return None if row.error_code else row
 
 
-def share_group(row: Any, broker: int) -> Asking[Described]:
+def share_group(row: Any, broker: int) -> Asking[DescribedByCoordinator]:
     """A group of ShareGroupDescribe's response, with its start offsets. Errors: Unavailable."""
     wanted = DescribeShareGroupOffsetsRequestGroup(group_id=row.group_id, topics=None)
     response = yield Ask(DescribeShareGroupOffsetsRequest(groups=[wanted]), broker)
@@ -204,7 +206,9 @@ def share_group(row: Any, broker: int) -> Asking[Described]:
         )
         for each in row.members
     ]
-    return Described("share", row.group_state, members, row.group_epoch, row.assignor_name, read)
+    return DescribedByCoordinator(
+        "share", row.group_state, members, row.group_epoch, row.assignor_name, read
+    )
 
 
 def classic_member(row: Any, *, has_partitions: bool) -> GroupMember:
@@ -299,7 +303,7 @@ def stored_group(group: str) -> Asking[GroupReading | None]:
 
 
 def partitions_read(
-    found: Described, reading: GroupReading | None, *, deep: bool
+    found: DescribedByCoordinator, reading: GroupReading | None, *, deep: bool
 ) -> Asking[tuple[GroupPartition, ...]]:
     """The group's state in each partition that it reads, has read or subscribes to.
 
@@ -331,7 +335,7 @@ def partitions_read(
     for tp in tps:
         row = found.read.get(tp) or GroupPartition(*tp)
         leader, at, stable, end = leaders.get(tp, -1), row.committed, stables.get(tp), ends.get(tp)
-        pinned: tuple[Transaction, ...] = ()
+        pinned: tuple[PendingTransaction, ...] = ()
         readable: bool | None = None
         if at >= 0 and stable is not None and end is not None and at < end:
             if at >= stable:

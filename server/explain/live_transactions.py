@@ -13,7 +13,7 @@ from ..client.asking import Ask, Asking, coordinator_if_any, end_of, placed_of
 from ..client.errors import Unavailable, words_of
 from ..client.requests import CONSUMER, TRANSACTION, metadata_of
 from .facts import (
-    Transaction,
+    PendingTransaction,
     TransactionFacts,
 )
 
@@ -35,7 +35,9 @@ def producers_of(leader: int, topic: str, partition: int) -> Asking[list[Any]]:
     return sorted(found, key=lambda each: int(each.current_txn_start_offset))
 
 
-def open_transactions(leader: int, topic: str, partition: int) -> Asking[tuple[Transaction, ...]]:
+def open_transactions(
+    leader: int, topic: str, partition: int
+) -> Asking[tuple[PendingTransaction, ...]]:
     """The open transactions of a partition, with the state at their coordinators."""
     producers = yield from producers_of(leader, topic, partition)
     if not producers:
@@ -62,7 +64,7 @@ def open_transactions(leader: int, topic: str, partition: int) -> Asking[tuple[T
         )
         is_open = found is not None and found.transaction_state in OPEN_STATES and takes_part
         result.append(
-            Transaction(
+            PendingTransaction(
                 each.producer_id,
                 each.producer_epoch,
                 each.current_txn_start_offset,

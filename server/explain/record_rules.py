@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .answers import Answer
-from .facts import RecordFacts, Transaction
+from .facts import PendingTransaction, RecordFacts
 from .words import duration, listed, open_since, text_of, transaction_details, when
 
 BOTH = ("read_uncommitted", "read_committed")
@@ -268,7 +268,7 @@ def above_the_last_stable_offset(facts: RecordFacts) -> Answer | None:
     )
 
 
-def last_write(transaction: Transaction) -> str:
+def last_write(transaction: PendingTransaction) -> str:
     if transaction.last_write_ms is None or transaction.last_write_ms < 0:
         return ""
     return f"; its last record was written {when(transaction.last_write_ms)}"
@@ -361,7 +361,7 @@ def of_record(
     return Answer("record", cause, sentence, known | (details or {}), hidden_from, advice)
 
 
-def abort_words(facts: RecordFacts, transaction: Transaction) -> str:
+def abort_words(facts: RecordFacts, transaction: PendingTransaction) -> str:
     return (
         f"kwire transactions abort --topic {facts.topic} --partition {facts.partition}"
         f" --start-offset {transaction.first_offset}"

@@ -12,7 +12,7 @@ from kwire.records.record import Record
 
 from ..client.asking import Asking, fetch
 from ..client.visibility import Aborted, Visibility, batches_of, control_of
-from .facts import Later, Marker, Stored
+from .facts import LaterRecord, Marker, StoredRecord
 
 #: The maximum size of a search for a marker, a key or a group's records. Unit: bytes.
 SCAN_BYTES = 64 * 1024 * 1024
@@ -24,7 +24,7 @@ class OffsetSearch:
     def __init__(self, offset: int, begin: int) -> None:
         """Shape: `begin` is the lowest offset from which batches will be fed."""
         self.offset = offset
-        self.stored: Stored | None = None
+        self.stored: StoredRecord | None = None
         self.key: bytes | None = None
         self.next_offset = offset
         """The offset at which the log continues after the batch that was found."""
@@ -81,14 +81,14 @@ class KeySearch:
     def __init__(self, key: bytes, after: int) -> None:
         self._key = key
         self._after = after
-        self.later: Later | None = None
+        self.later: LaterRecord | None = None
 
     def feed(self, batch: RecordBatch) -> bool:
         if batch.is_control or batch.header.last_offset <= self._after:
             return False
         for record in batch.records():
             if record.offset > self._after and record.key == self._key:
-                self.later = Later(record.offset, record.value is None)
+                self.later = LaterRecord(record.offset, record.value is None)
                 return True
         return False
 
@@ -134,10 +134,10 @@ def scan(
     return None
 
 
-def stored(batch: RecordBatch, record: Record) -> Stored:
+def stored(batch: RecordBatch, record: Record) -> StoredRecord:
     """A batch's content at an offset."""
     header = batch.header
-    return Stored(
+    return StoredRecord(
         timestamp_ms=record.timestamp,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .facts import Transaction
+from .facts import PendingTransaction
 
 #: The maximum number of names in a sentence.
 LISTED = 3
@@ -46,7 +46,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def text_of(transaction: Transaction) -> str:
+def text_of(transaction: PendingTransaction) -> str:
     """The owner of a transaction."""
     producer = f"producer {transaction.producer_id} (epoch {transaction.producer_epoch})"
     if transaction.transactional_id is None:
@@ -54,7 +54,7 @@ def text_of(transaction: Transaction) -> str:
     return f"{producer}, transactional id {transaction.transactional_id},"
 
 
-def open_since(transaction: Transaction, now_ms: int) -> str:
+def open_since(transaction: PendingTransaction, now_ms: int) -> str:
     """That a transaction is open: since when, and how long it may be."""
     start, timeout = transaction.start_ms, transaction.timeout_ms
     if start is None or start < 0:
@@ -70,7 +70,7 @@ def open_since(transaction: Transaction, now_ms: int) -> str:
     return said
 
 
-def transaction_details(transaction: Transaction) -> dict[str, Any]:
+def transaction_details(transaction: PendingTransaction) -> dict[str, Any]:
     """A transaction as JSON."""
     return {
         "transaction": {

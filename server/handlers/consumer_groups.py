@@ -25,8 +25,8 @@ from kwire.messages.consumer_group_heartbeat import (
 )
 
 from ..coordinator.group.consumer.heartbeat import refused
-from ..coordinator.group.modern.refusal import Refusal
-from ..coordinator.group.modern.surroundings import Client
+from ..coordinator.group.modern.refusal import GroupRefusal
+from ..coordinator.group.modern.surroundings import GroupClient
 from ..turns import Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .ceilings import GROUP_VERSION
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 DENIED_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def refusal_of(services: Services) -> Refusal | None:
+def refusal_of(services: Services) -> GroupRefusal | None:
     """Why there are no consumer groups; None if there are."""
     if services.group_support is not None:
         return services.group_support.refusal
     if services.features.finalized.get(GROUP_VERSION, 0) > 0:
         return None
-    return Refusal(ErrorCode.UNSUPPORTED_VERSION)
+    return GroupRefusal(ErrorCode.UNSUPPORTED_VERSION)
 
 
 _READ_GROUP = group(AclOperation.READ)
@@ -90,7 +90,7 @@ def _subscribe(
 
 
 def _beat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> HeartbeatAnswer:
-    client = Client(
+    client = GroupClient(
         ctx.client_id or "",
         f"/{ctx.connection.client_host}",
         ctx.version,

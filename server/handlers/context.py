@@ -122,7 +122,7 @@ class Features:
         self.epoch = epoch
 
 
-class Verifier(Protocol):
+class TransactionVerifier(Protocol):
     """Asks the coordinator of a transactional id, whichever broker that is."""
 
     def verify(
@@ -165,7 +165,7 @@ class Services:
     share_coordinator: ShareCoordinator
     #: Reads and writes the states of share groups, at whichever broker keeps them.
     share_persister: SharePersister
-    partition_verifier: Verifier
+    partition_verifier: TransactionVerifier
     #: Writes transaction markers to partitions that this broker leads.
     marker_writer: TransactionMarkerWriter
     producer_ids: ProducerIds

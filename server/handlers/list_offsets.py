@@ -50,7 +50,7 @@ from ..replication.offsets import (
     MAX_TIMESTAMP,
     FoundOffset,
     OffsetQuery,
-    Searched,
+    TimeSearchResult,
     end_of_epoch,
     fetch_offset,
     old_style_offsets,
@@ -210,7 +210,7 @@ async def _search_elsewhere(ctx: RequestContext, wanted: _Search) -> FoundOffset
         epoch = partition.state.leader_epoch
         searched = None
         try:
-            searched = Searched(
+            searched = TimeSearchResult(
                 await executor.in_worker(
                     ctx.connection, search_in_files, search, executor.limits.cpu_s / 2
                 )

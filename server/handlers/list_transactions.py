@@ -31,7 +31,7 @@ from .authorization import AclOperation, ResourceType
 from .registry import handles
 
 if TYPE_CHECKING:
-    from ..coordinator.transaction.coordinator import Described
+    from ..coordinator.transaction.coordinator import DescribedTransaction
     from .context import Later, RequestContext
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ async def match_elsewhere(
 def listed_transactions(
     request: ListTransactionsRequest,
     error: ErrorCode,
-    rows: Sequence[Described],
+    rows: Sequence[DescribedTransaction],
     matched: Sequence[bool] | None = None,
 ) -> Generator[None, None, ListTransactionsResponse]:
     """The response with the rows that match, in steps."""

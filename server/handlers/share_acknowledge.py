@@ -26,7 +26,7 @@ from kwire.messages.share_acknowledge import (
     ShareAcknowledgeTopicResponse,
 )
 
-from ..share.acknowledgement import RENEW, Acknowledged, Refusal
+from ..share.acknowledgement import RENEW, Acknowledged, ShareRefusal
 from ..share.manager import Outcome
 from ..share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, next_epoch
 from ..turns import Steps
@@ -147,15 +147,15 @@ def acknowledge(
             yield
             key = topic.topic_id, row.partition_index
             if not name:
-                failed[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
+                failed[key] = ShareRefusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
                 continue
             batches = yield from _checked(row.acknowledgement_batches, most, is_renew=is_renew)
             if batches is None:
-                failed[key] = Refusal(ErrorCode.INVALID_REQUEST, "")
+                failed[key] = ShareRefusal(ErrorCode.INVALID_REQUEST, "")
             elif denied:
-                failed[key] = Refusal(DENIED[ResourceType.TOPIC], "")
+                failed[key] = ShareRefusal(DENIED[ResourceType.TOPIC], "")
             elif image.partition(name, row.partition_index) is None:
-                failed[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+                failed[key] = ShareRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
             elif batches:
                 asked[key] = batches
             else:

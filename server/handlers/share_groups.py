@@ -46,7 +46,7 @@ from kwire.messages.share_group_heartbeat import (
 )
 from kwire.types import ZERO_UUID
 
-from ..coordinator.group.modern.surroundings import Client
+from ..coordinator.group.modern.surroundings import GroupClient
 from ..coordinator.group.share.heartbeat import MEMBER_ID_LENGTH, refused
 from ..coordinator.group.share.sentences import sentence
 from ..coordinator.group.share_requests import ShareOffset
@@ -81,7 +81,7 @@ def share_group_heartbeat(
         yield
         if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             return ShareGroupHeartbeatResponse(error_code=DENIED_TOPIC)
-    client = Client(
+    client = GroupClient(
         ctx.client_id or "",
         f"/{ctx.connection.client_host}",
         ctx.version,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
-from ..coordinator.group.modern.refusal import Refusal
+from ..coordinator.group.modern.refusal import GroupRefusal
 from .ceilings import SHARE_VERSION
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from .context import RequestContext, Services
 
 
-def refusal_of(services: Services) -> Refusal | None:
+def refusal_of(services: Services) -> GroupRefusal | None:
     """Why there are no share groups; None if there are. Source: KafkaApis.isShareGroupProtocolEnabled."""
     if services.group_support is not None:
         return services.group_support.refusal
     if services.features.finalized.get(SHARE_VERSION, 0) > 0:
         return None
-    return Refusal(ErrorCode.UNSUPPORTED_VERSION)
+    return GroupRefusal(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def is_known(services: Services) -> bool:

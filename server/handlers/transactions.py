@@ -57,7 +57,7 @@ from ..coordinator.group.offsets import transactional_commit_error
 from ..coordinator.transaction.markers import Markers
 from ..coordinator.transaction.records import by_topic
 from ..coordinator.transaction.state import BUMPS_EPOCHS
-from ..coordinator.transaction.tickets import End, Ended
+from ..coordinator.transaction.tickets import End, EndedTransaction
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
 from ..turns import Steps
@@ -77,7 +77,7 @@ from .repeats import without_many_repeats
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
 
 if TYPE_CHECKING:
-    from ..coordinator.transaction.coordinator import Described
+    from ..coordinator.transaction.coordinator import DescribedTransaction
     from .context import Later, RequestContext
 
 T = TypeVar("T")
@@ -427,14 +427,14 @@ def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Lat
         )
     )
 
-    def respond(ended: Ended) -> EndTxnResponse:
+    def respond(ended: EndedTransaction) -> EndTxnResponse:
         return EndTxnResponse(
             error_code=fenced_as_of(version, ended.error),
             producer_id=ended.producer_id,
             producer_epoch=ended.producer_epoch,
         )
 
-    return respond(ended) if isinstance(ended, Ended) else ctx.later(ended, respond)
+    return respond(ended) if isinstance(ended, EndedTransaction) else ctx.later(ended, respond)
 
 
 @handles(
@@ -514,7 +514,7 @@ def describe_transactions(
     rows = []
     for name in (yield from without_many_repeats(request.transactional_ids)):
         yield
-        found: Described | ErrorCode = DENIED[ResourceType.TRANSACTIONAL_ID]
+        found: DescribedTransaction | ErrorCode = DENIED[ResourceType.TRANSACTIONAL_ID]
         if ctx.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
             found = coordinator.describe(name)
         if isinstance(found, ErrorCode):

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from kwire.errors import ErrorCode
 
 from ..coordination.store import StoreError
-from ..coordinator.group.modern.refusal import Refusal
+from ..coordinator.group.modern.refusal import GroupRefusal
 from ..metadata.endpoint import Endpoint
 from ..metadata.image import BrokerRegistration, MetadataImage
 
@@ -57,16 +57,16 @@ class GroupSupport:
         self._refused = ""
 
     @property
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> GroupRefusal | None:
         """The reason that consumer groups are not served; None if they are.
 
         Errors: UNSUPPORTED_VERSION, which clients consider final, if a live broker is known to be without them;
         COORDINATOR_LOAD_IN_PROGRESS, after which clients retry, while this is unknown for a broker.
         """
         if self.without:
-            return Refusal(ErrorCode.UNSUPPORTED_VERSION, self._reason())
+            return GroupRefusal(ErrorCode.UNSUPPORTED_VERSION, self._reason())
         if not self._places or self._unread - self._kwire:
-            return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return None
 
     def _reason(self) -> str:

@@ -31,7 +31,7 @@ from .validator import (
     AppendError,
     AppendOrigin,
     Batches,
-    Refusal,
+    BatchRefused,
     analyze,
     check_batch,
     check_number,
@@ -79,7 +79,7 @@ def check_as_leader(
             check_number(batches)
         for _, header in batches:
             check_batch(header, 2, origin)
-    except Refusal as e:
+    except BatchRefused as e:
         return e.reason
     if not prepared:
         for position, header in batches:

@@ -12,7 +12,7 @@ from kwire.errors import ErrorCode
 from kwire.records.batch import BatchHeader
 from kwire.records.layout import TRANSACTIONAL_MASK
 
-from .producer_state import ProducerStateEntry, ProducerStateManager, Refused
+from .producer_state import ProducerRefusal, ProducerStateEntry, ProducerStateManager
 from .producer_updates import marker_of, note_batch
 from .segment import INT32_MAX
 from .validator import AppendError, AppendInfo, AppendOrigin, Batches
@@ -123,7 +123,7 @@ def _check(
     header: BatchHeader,
     view: memoryview,
     from_client: bool,
-) -> Refused | None:
+) -> ProducerRefusal | None:
     if header.is_control:
         marker = marker_of(view)
         if marker is None:
@@ -138,5 +138,5 @@ def _check(
     )
 
 
-def _error(refused: Refused, tp: TopicPartition) -> AppendError:
+def _error(refused: ProducerRefusal, tp: TopicPartition) -> AppendError:
     return AppendError(refused.error, f"{refused.message} in partition {tp}")

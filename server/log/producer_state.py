@@ -69,7 +69,7 @@ class Verification(NamedTuple):
     is_added: bool
 
 
-class Refused(NamedTuple):
+class ProducerRefusal(NamedTuple):
     """Why a producer's batch is not appended."""
 
     error: ErrorCode
@@ -174,7 +174,7 @@ class ProducerStateManager:
         *,
         from_client: bool,
         transactional: bool,
-    ) -> Refused | None:
+    ) -> ProducerRefusal | None:
         """Whether a data batch may follow the known state of its producer.
 
         Errors: INVALID_PRODUCER_EPOCH for an older epoch; OUT_OF_ORDER_SEQUENCE_NUMBER, for clients only, for a gap;
@@ -184,7 +184,7 @@ class ProducerStateManager:
         """
         current = entry.producer_epoch
         if epoch < current:
-            return Refused(
+            return ProducerRefusal(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of producer {entry.producer_id} is {epoch}, which is smaller than the "
                 f"last seen epoch {current}",
@@ -196,21 +196,21 @@ class ProducerStateManager:
             last = entry.last_sequence
             if epoch != current:
                 if first_sequence != 0:
-                    return Refused(
+                    return ProducerRefusal(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                         f"Invalid sequence number for new epoch of producer {entry.producer_id}: "
                         f"{epoch} (request epoch), {first_sequence} (seq. number), "
                         f"{current} (current producer epoch)",
                     )
             elif first_sequence != last + 1 and (first_sequence or last != SEQUENCE_MASK):
-                return Refused(
+                return ProducerRefusal(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"Out of order sequence number for producer {entry.producer_id}: "
                     f"{first_sequence} (incoming seq. number), {last} (current end sequence "
                     "number)",
                 )
         if entry.current_txn_first_offset >= 0 and not transactional:
-            return Refused(
+            return ProducerRefusal(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Expected transactional write from producer {entry.producer_id}",
             )
@@ -218,19 +218,19 @@ class ProducerStateManager:
 
     def check_marker(
         self, entry: ProducerStateEntry, epoch: int, coordinator_epoch: int
-    ) -> Refused | None:
+    ) -> ProducerRefusal | None:
         """Whether a coordinator's end marker may be appended.
 
         Errors: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED for an older epoch.
         """
         if epoch < entry.producer_epoch:
-            return Refused(
+            return ProducerRefusal(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of producer {entry.producer_id} is {epoch}, which is smaller than the "
                 f"last seen epoch {entry.producer_epoch}",
             )
         if coordinator_epoch < entry.coordinator_epoch:
-            return Refused(
+            return ProducerRefusal(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"Invalid coordinator epoch for producer {entry.producer_id}: {coordinator_epoch} "
                 f"(zombie), {entry.coordinator_epoch} (current)",
@@ -269,20 +269,20 @@ class ProducerStateManager:
         is_added = is_added if tried is None else tried.is_added  # as the first try said
         self.verifying[producer_id] = Verification(epoch, lowest, now_ms, guard, is_added)
 
-    def _overtakes(self, entry: ProducerStateEntry, first_sequence: int) -> Refused | None:
+    def _overtakes(self, entry: ProducerStateEntry, first_sequence: int) -> ProducerRefusal | None:
         """Refuse a batch that overtook the first one of a transaction that is being verified."""
         tried = self.verifying.get(entry.producer_id)
         if tried is None:
             return None
         if tried.is_added and first_sequence and not entry.batches:
-            return Refused(
+            return ProducerRefusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Invalid sequence number for producer {entry.producer_id}: {first_sequence} "
                 "(incoming seq. number). Expected sequence 0 for transactions v2 idempotent producer "
                 "with no existing state",
             )
         if first_sequence > tried.lowest_sequence:
-            return Refused(
+            return ProducerRefusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Out of order sequence number for producer {entry.producer_id}: {first_sequence} "
                 f"(incoming seq. number), {tried.lowest_sequence} (earliest seen sequence)",

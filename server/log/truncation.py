@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Truncated(Protocol):
+class TruncatableLog(Protocol):
     """What truncation reads and sets of a `Log`."""
 
     tp: TopicPartition
@@ -59,7 +59,7 @@ class Truncated(Protocol):
     def update_config(self, config: LogConfig) -> None: ...
 
 
-def truncate_to(log: Truncated, segments: LogSegments, offset: int, now_ms: int) -> None:
+def truncate_to(log: TruncatableLog, segments: LogSegments, offset: int, now_ms: int) -> None:
     """Remove all batches at and after offset.
 
     Errors: OSError, CorruptIndex; with a lack of descriptors, nothing is removed.
@@ -86,7 +86,7 @@ def truncate_to(log: Truncated, segments: LogSegments, offset: int, now_ms: int)
         log.high_watermark = end_offset
 
 
-def start_at(log: Truncated, segments: LogSegments, offset: int, now_ms: int) -> None:
+def start_at(log: TruncatableLog, segments: LogSegments, offset: int, now_ms: int) -> None:
     """Remove everything and continue at offset. Errors: OSError."""
     with _must_finish(log):
         _begin(log, 0, offset)
@@ -99,7 +99,7 @@ def start_at(log: Truncated, segments: LogSegments, offset: int, now_ms: int) ->
     log.update_config(log.config)
 
 
-def close_gap(log: Truncated, segments: LogSegments, now_ms: int) -> None:
+def close_gap(log: TruncatableLog, segments: LogSegments, now_ms: int) -> None:
     """Truncate an unflushed log, opened after a crash, at the first gap in its offsets. Errors: OSError.
 
     Shape: only for logs that are not compacted. A power cut may take the end of a segment just after a batch, and leave the
@@ -122,7 +122,7 @@ def close_gap(log: Truncated, segments: LogSegments, now_ms: int) -> None:
 
 
 @contextmanager
-def _must_finish(log: Truncated) -> Iterator[None]:
+def _must_finish(log: TruncatableLog) -> Iterator[None]:
     """Report a lack of descriptors as a disk failure: a log that is cut in part cannot be used until it is recovered."""
     try:
         yield
@@ -132,7 +132,7 @@ def _must_finish(log: Truncated) -> Iterator[None]:
         raise OSError(errno.EIO, f"the log is cut in part: {error.strerror}", log.dir) from error
 
 
-def _begin(log: Truncated, offset: int, start_offset: int) -> None:
+def _begin(log: TruncatableLog, offset: int, start_offset: int) -> None:
     lowered = offset < log.recovery_point or start_offset < log.log_start_offset
     log.flush_state.cut(offset)
     log.log_start_offset = min(log.log_start_offset, start_offset)
@@ -146,7 +146,7 @@ def _begin(log: Truncated, offset: int, start_offset: int) -> None:
     log.snapshots.remove_above(offset)
 
 
-def _reload_producers(log: Truncated, now_ms: int) -> None:
+def _reload_producers(log: TruncatableLog, now_ms: int) -> None:
     log.snapshots.remove_above(log.log_end_offset)
     log.producers.clear(log.log_start_offset)
     load_producers(

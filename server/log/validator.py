@@ -118,7 +118,7 @@ class AppendInfo(NamedTuple):
 append_info = partial(tuple.__new__, AppendInfo)
 
 
-class Refusal(Exception):
+class BatchRefused(Exception):
     """Carries an AppendError out of nested checks; never leaves this package."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -158,7 +158,7 @@ def compression_level(codec: Codec, config: LogConfig) -> int | None:
 def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Batches:
     """Split records into batches, and run the checks that apply to every batch.
 
-    Errors: Refusal with CORRUPT_MESSAGE (CRC, bytes left over), MESSAGE_TOO_LARGE, INVALID_RECORD (a base offset other
+    Errors: BatchRefused with CORRUPT_MESSAGE (CRC, bytes left over), MESSAGE_TOO_LARGE, INVALID_RECORD (a base offset other
     than 0 from a client).
     """
     batches: Batches = []
@@ -167,19 +167,19 @@ def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Bat
         while position < len(records):
             size = batch_size(records, position)
             if size is None:
-                raise Refusal(
+                raise BatchRefused(
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{len(records) - position} bytes at {position} are not a whole batch",
                 )
             header = read_header(records, position)
             if header.magic == 2 and header.base_offset != 0 and origin is AppendOrigin.CLIENT:
-                raise Refusal(
+                raise BatchRefused(
                     ErrorCode.INVALID_RECORD,
                     f"The baseOffset of the record batch should be 0, but it is "
                     f"{header.base_offset}",
                 )
             if size > config.max_message_bytes:
-                raise Refusal(
+                raise BatchRefused(
                     ErrorCode.MESSAGE_TOO_LARGE,
                     f"The record batch size is {size} bytes which exceeds the maximum configured "
                     f"value of {config.max_message_bytes}",
@@ -188,9 +188,9 @@ def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Bat
             batches.append((position, header))
             position += size
     except CorruptRecord as e:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
+        raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
     if not batches:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, "there is no batch in the records")
+        raise BatchRefused(ErrorCode.CORRUPT_MESSAGE, "there is no batch in the records")
     return batches
 
 
@@ -256,26 +256,28 @@ def check_header(
 def check_number(batches: Batches) -> None:
     """Refuse several batches where a leader takes only one: with magic 2, or if any is compressed.
 
-    Errors: Refusal with INVALID_RECORD. Source: LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches.
+    Errors: BatchRefused with INVALID_RECORD. Source: LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches.
     """
     if len(batches) > 1 and (
         batches[0][1].magic == 2 or any(header.codec for _, header in batches)
     ):
-        raise Refusal(ErrorCode.INVALID_RECORD, "Compressed outer record has more than one batch")
+        raise BatchRefused(
+            ErrorCode.INVALID_RECORD, "Compressed outer record has more than one batch"
+        )
 
 
 def check_batch(header: BatchHeader, first_magic: int, origin: AppendOrigin) -> None:
     """Check the header of a batch.
 
-    Errors: Refusal with INVALID_RECORD, or UNSUPPORTED_COMPRESSION_TYPE for an unassigned codec.
+    Errors: BatchRefused with INVALID_RECORD, or UNSUPPORTED_COMPRESSION_TYPE for an unassigned codec.
     """
     if header.magic != first_magic:
-        raise Refusal(
+        raise BatchRefused(
             ErrorCode.INVALID_RECORD,
             f"Batch magic {header.magic} is not the same as the first batch's magic {first_magic}",
         )
     if header.codec > Codec.ZSTD or (header.magic < 2 and header.codec == Codec.ZSTD):
-        raise Refusal(
+        raise BatchRefused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Compression codec {header.codec} is not known for magic {header.magic}",
         )
@@ -303,7 +305,7 @@ def check_batch(header: BatchHeader, first_magic: int, origin: AppendOrigin) -> 
     elif count <= 0 or count != header.last_offset_delta + 1:
         problem = f"Invalid reported count for record batch: {count}"
     if problem is not None:
-        raise Refusal(ErrorCode.INVALID_RECORD, problem)
+        raise BatchRefused(ErrorCode.INVALID_RECORD, problem)
 
 
 def timestamp_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
@@ -357,7 +359,7 @@ def check_timestamps(
             try:
                 view = records[position : position + header.size]
                 issues, _ = _read_records(view, header, config, now_ms, max_bytes)
-            except (RecordError, Refusal) as error:
+            except (RecordError, BatchRefused) as error:
                 if is_too_much_here(error, max_bytes):
                     return TOO_MUCH_HERE
                 issues = []
@@ -481,7 +483,7 @@ def prepare(
         for _, header in batches:
             check_batch(header, batches[0][1].magic, origin)
         return _prepare(records, batches, config, name, now_ms, max_bytes)
-    except Refusal as e:
+    except BatchRefused as e:
         return e.reason
     except TooLarge as e:
         if is_too_much_here(e, max_bytes):
@@ -554,11 +556,11 @@ def _check_producer_fields(header: BatchHeader) -> None:
     """Refuse to rewrite a batch that no producer could have written; Apache Kafka fails on it."""
     if header.has_producer_id:
         if header.producer_epoch < 0:
-            raise Refusal(
+            raise BatchRefused(
                 ErrorCode.INVALID_RECORD, f"Invalid producer epoch {header.producer_epoch}"
             )
     elif header.is_transactional:
-        raise Refusal(ErrorCode.INVALID_RECORD, "A transactional batch without a producer id")
+        raise BatchRefused(ErrorCode.INVALID_RECORD, "A transactional batch without a producer id")
 
 
 def _read_records(
@@ -583,7 +585,7 @@ def _read_records(
     if stamped and latest != NO_TIMESTAMP and timestamp_problem(latest, 0, config, now_ms) is None:
         issues = [i for i in issues if i.error is not ErrorCode.INVALID_TIMESTAMP]
     if header.magic == 2 and summary.count == 0:
-        raise Refusal(ErrorCode.INVALID_RECORD, "the batch holds no records")
+        raise BatchRefused(ErrorCode.INVALID_RECORD, "the batch holds no records")
     right = config.log_append_time or summary.max_timestamp == header.max_timestamp
     return issues, summary.consecutive and right
 

@@ -12,7 +12,7 @@ from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any
 
 from .histogram import quantile_us
-from .names import Kind
+from .names import MBeanKind
 
 if TYPE_CHECKING:
     from ..replication.partition import Partition
@@ -46,7 +46,7 @@ def text_of(rows: Iterable[SeriesRow], view: View) -> Iterator[str]:
     for row in rows:
         if row.each is not None:
             yield from _of_partitions(row, labels)
-        elif row.kind is Kind.HISTOGRAM:
+        elif row.kind is MBeanKind.HISTOGRAM:
             yield from _of_histograms(row, view)
         else:
             yield from _of_samples(row, view)
@@ -157,7 +157,7 @@ def names_of(rows: Iterable[SeriesRow]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for row in rows:
         for series in row.series:
-            if row.kind is Kind.HISTOGRAM:
+            if row.kind is MBeanKind.HISTOGRAM:
                 found[series.name] = (*series.labels, "quantile")
                 found[f"{series.name}_count"] = series.labels
             else:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Kind(Enum):
+class MBeanKind(Enum):
     """The content of an MBean, which determines the form of its series.
 
     GAUGE: a value. METER: the number of events; names end in PerSec. PERCENT: a fraction between 0 and 1; names end in
@@ -35,24 +35,24 @@ class Name(NamedTuple):
 
 
 def series_of(
-    kind: Kind, domain: str, type_: str, name: str, labels: tuple[str, ...]
+    kind: MBeanKind, domain: str, type_: str, name: str, labels: tuple[str, ...]
 ) -> list[Name]:
     """The series of an MBean `domain:type=type_,name=name,label=...`, without repetitions."""
     stem = f"{domain.replace('.', '_')}_{type_}_".lower()
     lower = name.lower()
-    if kind is Kind.METER:
+    if kind is MBeanKind.METER:
         short = lower.removesuffix("persec")
         found = [
             Name(f"{stem}{short}_total", labels, True),
             Name(f"{stem}{lower}", labels, True),
         ]
-    elif kind is Kind.PERCENT:
+    elif kind is MBeanKind.PERCENT:
         short = lower.removesuffix("percent")
         found = [
             Name(f"{stem}{short}_percent", labels, False),
             Name(f"{stem}{lower}", labels, False),
         ]
-    elif kind is Kind.FLAT:
+    elif kind is MBeanKind.FLAT:
         plain = f"{domain.replace('.', '_')}_{type_.replace('-', '_')}_{lower.replace('-', '_')}"
         joined = f"{domain.replace('.', '_')}_{type_.replace('-', '')}_{lower.replace('-', '_')}"
         if type_ != "socket-server-metrics":

@@ -13,7 +13,7 @@ from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
 from .histogram import Histogram, merged
-from .names import Kind, Name, series_of
+from .names import MBeanKind, Name, series_of
 from .process import disk_bytes
 from .requests import FETCH, ApiMetrics, TopicMetrics
 from .view import (
@@ -56,14 +56,14 @@ class SeriesRow:
     labels: tuple[str, ...]
     doc: str
     series: tuple[Name, ...]
-    kind: Kind
+    kind: MBeanKind
     read: Callable[[View], Iterable[Sample] | Iterable[Distribution]] | None = None
     each: Callable[[Partition], float] | None = None
     led: bool = False
 
 
 def bean(
-    kind: Kind,
+    kind: MBeanKind,
     domain: str,
     type_: str,
     name: str,
@@ -75,9 +75,9 @@ def bean(
     also: tuple[Name, ...] = (),
 ) -> SeriesRow:
     """A row for an MBean of Apache Kafka. Shape: `also` are names that do not follow from a rule."""
-    shown = f"{domain}:type={type_}" + ("" if kind is Kind.FLAT else f",name={name}")
+    shown = f"{domain}:type={type_}" + ("" if kind is MBeanKind.FLAT else f",name={name}")
     shown += "".join(f",{label}=*" for label in labels) + (
-        f" [{name}]" if kind is Kind.FLAT else ""
+        f" [{name}]" if kind is MBeanKind.FLAT else ""
     )
     series = (*series_of(kind, domain, type_, name, labels), *also)
     return SeriesRow(shown, labels, doc, series, kind, _samples(read), each)
@@ -94,7 +94,9 @@ def own(
 ) -> SeriesRow:
     """A row for a series that is not an MBean. Shape: `each` reads partitions that this broker leads."""
     series = (Name(name, labels, counts),)
-    return SeriesRow("", labels, doc, series, Kind.GAUGE, _samples(read), each, each is not None)
+    return SeriesRow(
+        "", labels, doc, series, MBeanKind.GAUGE, _samples(read), each, each is not None
+    )
 
 
 def _samples(
@@ -469,7 +471,13 @@ def log_dir_lag(view: View) -> Iterator[Sample]:
     yield ("ReplicaAlterLogDirs",), max(lags, default=0)
 
 
-G, M, P, H, F = Kind.GAUGE, Kind.METER, Kind.PERCENT, Kind.HISTOGRAM, Kind.FLAT
+G, M, P, H, F = (
+    MBeanKind.GAUGE,
+    MBeanKind.METER,
+    MBeanKind.PERCENT,
+    MBeanKind.HISTOGRAM,
+    MBeanKind.FLAT,
+)
 SERVER, NETWORK, CONTROLLER = "kafka.server", "kafka.network", "kafka.controller"
 LOG, CLUSTER, GROUP = "kafka.log", "kafka.cluster", "kafka.coordinator.group"
 TOPICS, TRANSACTIONS = "BrokerTopicMetrics", "transaction-coordinator-metrics"

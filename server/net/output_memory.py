@@ -25,7 +25,7 @@ class SharedBytes(bytes):
     """An encoded body that is kept and sent to many connections."""
 
 
-class Output(Protocol):
+class TransportOutput(Protocol):
     """The part of a transport that shows how far its peer has read."""
 
     unsent_bytes: int
@@ -38,7 +38,7 @@ class Output(Protocol):
         ...
 
 
-class Reader(Protocol):
+class OutputReader(Protocol):
     """A connection whose peer has answers to read."""
 
     transport: Any
@@ -82,7 +82,7 @@ class OutputMemory:
         self.peak = 0
         self._now_ms = now_ms
         self._looked_ms = now_ms() - AGAIN_MS
-        self._readers: dict[Reader, Holding] = {}
+        self._readers: dict[OutputReader, Holding] = {}
         self._bodies: Counter[int] = Counter()  # how many readers wait for a shared body, by its id
 
     @property
@@ -90,7 +90,7 @@ class OutputMemory:
         """Whether a connection with unread answers should be given no more of them."""
         return self.used * 2 > self.limit_bytes
 
-    def hold(self, reader: Reader, parts: Sequence[Any] = ()) -> int:
+    def hold(self, reader: OutputReader, parts: Sequence[Any] = ()) -> int:
         """Update the memory that a reader holds after `parts` were sent to it, and return it.
 
         Shape: above the bound, this reader or others are closed before it returns.
@@ -118,7 +118,7 @@ class OutputMemory:
                 self._looked_ms = now_ms
                 self._relieve(now_ms)
 
-    def release(self, reader: Reader) -> None:
+    def release(self, reader: OutputReader) -> None:
         """Stop counting a reader that has read everything or is gone."""
         holding = self._readers.pop(reader, None)
         if holding is not None:
@@ -126,7 +126,7 @@ class OutputMemory:
             for body, _, _ in holding.shared:
                 self._let_go(body)
 
-    def _share(self, output: Output, holding: Holding, parts: Sequence[Any]) -> None:
+    def _share(self, output: TransportOutput, holding: Holding, parts: Sequence[Any]) -> None:
         end = output.taken_bytes + output.unsent_bytes
         for part in reversed(parts):
             if type(part) is SharedBytes and end > output.taken_bytes:
@@ -142,7 +142,7 @@ class OutputMemory:
             del self._bodies[id(body)]
             self.used -= len(body)
 
-    def _count(self, reader: Reader, holding: Holding) -> None:
+    def _count(self, reader: OutputReader, holding: Holding) -> None:
         """Bring a reader's count up to date, and note whether it has read since."""
         output = reader.transport
         taken = output.taken_bytes
@@ -171,7 +171,7 @@ class OutputMemory:
             (each for each in self._readers.items() if each[1].since_ms <= latest_ms),
             key=lambda each: weight(each[1]) * (now_ms - each[1].since_ms + 1),
         )
-        closing: list[tuple[Reader, str]] = []
+        closing: list[tuple[OutputReader, str]] = []
         while worst and self.used > self.limit_bytes * 3 // 4:
             reader, holding = worst.pop()
             closing.append(

@@ -95,17 +95,17 @@ AppendRow = tuple["Partition", "RecordsBytes"] | AppendError
 AppendResult = AppendInfo | AppendError
 
 
-class Client(Protocol):
+class BatchSender(Protocol):
     """The sender of batches: its name in log lines, and the key by which workers take turns."""
 
     @property
     def client_id(self) -> str | None: ...
 
     @property
-    def connection(self) -> Connection: ...
+    def connection(self) -> SenderConnection: ...
 
 
-class Connection(Hashable, Protocol):
+class SenderConnection(Hashable, Protocol):
     """A connection; `peer` is the client's address as log lines give it."""
 
     @property
@@ -122,7 +122,7 @@ class Granted(NamedTuple):
     guard: object
 
 
-class Verifier(Protocol):
+class AppendVerifier(Protocol):
     """Says whether the batches of one request may be appended."""
 
     def verify(
@@ -151,15 +151,15 @@ class Waiting(NamedTuple):
     acks: int
     origin: AppendOrigin
     leader_epoch: int
-    verifier: Verifier | None
+    verifier: AppendVerifier | None
     asked: Awaitable[AppendError | Granted] | None
     turn: Turn | None
-    client: Client | None
+    client: BatchSender | None
     give_up_at: float | None
     must_read: bool
 
     @property
-    def queue(self) -> Connection | None:
+    def queue(self) -> SenderConnection | None:
         """The client whose batches are appended in order of arrival."""
         return None if self.client is None else self.client.connection
 
@@ -182,7 +182,7 @@ class Appends:
         self._clock = clock
         self._offline = offline
         self._tasks: set[asyncio.Task[None]] = set()
-        self._held: set[Connection] = set()  # connections that accept no further requests
+        self._held: set[SenderConnection] = set()  # connections that accept no further requests
 
     def append_records(
         self,
@@ -192,8 +192,8 @@ class Appends:
         now_ms: int,
         *,
         origin: AppendOrigin = _CLIENT,
-        verifier: Verifier | None = None,
-        client: Client | None = None,
+        verifier: AppendVerifier | None = None,
+        client: BatchSender | None = None,
         done: Sequence[AppendResult] | None = None,
     ) -> list[AppendResult] | asyncio.Future[list[AppendResult]]:
         """Append batches to each of some partitions, and wait as long as `acks` requires.
@@ -299,8 +299,8 @@ class Appends:
         timeout_ms: int | None,
         now_ms: int,
         origin: AppendOrigin,
-        verifier: Verifier | None,
-        client: Client | None,
+        verifier: AppendVerifier | None,
+        client: BatchSender | None,
         is_too_much: bool,
     ) -> AppendResult | Waiting:
         """Append a batch, or keep a copy and its place if it has to wait or may take too much work."""
@@ -430,13 +430,13 @@ class Appends:
                     turn.leave()
                 self._release(waiting.queue, waiting.counted)
 
-    def _hold(self, connection: Connection) -> None:
+    def _hold(self, connection: SenderConnection) -> None:
         """Let the client send no more requests before some of its batches are appended."""
         if connection not in self._held:
             self._held.add(connection)
             connection.hold_requests(True)
 
-    def _release(self, connection: Connection | None, counted: int) -> None:
+    def _release(self, connection: SenderConnection | None, counted: int) -> None:
         """Return the memory of a batch that no longer waits; let its client send again if few of its batches wait.
 
         Shape: the client sends nothing within this call.

@@ -14,7 +14,7 @@ from typing import Protocol
 AppendQueues = dict[Hashable, deque["Turn"]]
 
 
-class Queued(Protocol):
+class QueuedPartition(Protocol):
     """A partition; `append_queues` is None while nothing waits, and has no empty queue."""
 
     append_queues: AppendQueues | None
@@ -28,7 +28,7 @@ class Turn:
 
     __slots__ = ("_client", "_partition", "come")
 
-    def __init__(self, partition: Queued, client: Hashable) -> None:
+    def __init__(self, partition: QueuedPartition, client: Hashable) -> None:
         self.come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._partition = partition
         self._client = client

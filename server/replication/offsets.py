@@ -45,7 +45,7 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-class Searched(NamedTuple):
+class TimeSearchResult(NamedTuple):
     """The result of a search outside the loop."""
 
     found: Found | None
@@ -58,7 +58,7 @@ def fetch_offset(
     partition: Partition,
     asked: OffsetQuery,
     effort: Effort | None = None,
-    searched: Searched | None = None,
+    searched: TimeSearchResult | None = None,
 ) -> FoundOffset | TimeSearch | ErrorCode:
     """Look up an offset; only offsets that the client may read are returned.
 
@@ -127,7 +127,7 @@ def find_offset(
     timestamp: int,
     end: int,
     effort: Effort | None = None,
-    searched: Searched | None = None,
+    searched: TimeSearchResult | None = None,
 ) -> FoundOffset | TimeSearch:
     """Look up a timestamp, or a special one, in a log; only offsets below `end` may be returned.
 

@@ -27,7 +27,7 @@ NOT_ENOUGH_REPLICAS = AppendError(
 )
 
 
-class Reader(Protocol):
+class RecordReader(Protocol):
     """The source of a partition's records; see `Log.read`."""
 
     def read(
@@ -66,7 +66,7 @@ class Partition:
         self.tp = tp
         self.log = log
         #: Where records are read from: the log itself, unless part of them is kept elsewhere.
-        self.reader: Reader = log
+        self.reader: RecordReader = log
         self.state = PartitionState(NO_LEADER, NO_EPOCH, (), (), -1)
         self.is_leader = False
         #: While this broker leads: the in-sync replicas, and the log end when its leadership began.

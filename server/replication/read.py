@@ -96,7 +96,7 @@ class FetchParams(NamedTuple):
     denies: Callable[[str], bool] | None = None
 
 
-class Throttle(NamedTuple):
+class FollowerThrottle(NamedTuple):
     """The partitions that a leader currently withholds from a follower.
 
     Unit: there may be room again in `pause_ms`.
@@ -129,7 +129,7 @@ class Reading(NamedTuple):
     answer_now: bool
     waiting: list[tuple[Partition, int]]
     pending: list[Pending]
-    throttle: Throttle | None = None
+    throttle: FollowerThrottle | None = None
 
 
 fetch_params = maker(FetchParams)
@@ -241,7 +241,7 @@ def read_many(
     pending: dict[Key, Pending] = {}
     size = 0
     answer_now = False
-    throttle: Throttle | None = None
+    throttle: FollowerThrottle | None = None
     budget, min_one_batch = params.max_bytes, True
     asked = list(context.partitions.items())
     try:
@@ -501,7 +501,7 @@ def _refused(error: ErrorCode) -> ReadResult:
 
 def _throttle(
     replicas: ReplicaManager, image: MetadataImage, context: FetchContext, replica_id: int
-) -> Throttle | None:
+) -> FollowerThrottle | None:
     """The partitions of a follower's fetch that get no records for now.
 
     Source: ReplicaManager.shouldLeaderThrottle.
@@ -518,7 +518,7 @@ def _throttle(
             partition = replicas.get(topic, asked.partition)
             if partition is not None and replica_id not in partition.isr.isr:
                 held_back.append(key)
-    return Throttle(quota, frozenset(held_back), pause_ms)
+    return FollowerThrottle(quota, frozenset(held_back), pause_ms)
 
 
 # -- delayed records ----------------------------------------------------------------------------

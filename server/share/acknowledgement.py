@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
-from .in_flight import NOBODY, InFlightBatch, Run, StateWrite
+from .in_flight import NOBODY, InFlightBatch, StateRun, StateWrite
 from .locks import Lock
 from .partition import SharePartition
 from .settings import ShareSettings
@@ -33,7 +33,7 @@ STEP = 256
 _FIRST = attrgetter("first")
 
 
-class Refusal(NamedTuple):
+class ShareRefusal(NamedTuple):
     """Why an operation is refused."""
 
     error: ErrorCode
@@ -74,7 +74,7 @@ def acknowledge(
     batches: Iterable[Acknowledged],
     settings: ShareSettings,
     now_ms: int,
-) -> Generator[None, None, StateWrite | Refusal]:
+) -> Generator[None, None, StateWrite | ShareRefusal]:
     """Apply acknowledgements, all of them or none.
 
     Errors: INVALID_RECORD_STATE if the member does not hold the records; INVALID_REQUEST for offsets that were
@@ -98,12 +98,12 @@ def acknowledge(
 
 def _acknowledge(
     partition: SharePartition, write: StateWrite, lock: Lock, asked: Acknowledged
-) -> Generator[None, None, Refusal | None]:
+) -> Generator[None, None, ShareRefusal | None]:
     first, last, types = asked
     if last < partition.start_offset:
         return None
     found = _to_acknowledge(partition, first, last)
-    if isinstance(found, Refusal):
+    if isinstance(found, ShareRefusal):
         return found
     for batch in found:
         yield
@@ -122,21 +122,21 @@ def _acknowledge(
         ):
             run = batch.runs[0]
             if run.state is not ACQUIRED:
-                return Refusal(ErrorCode.INVALID_RECORD_STATE, NOT_ACQUIRED)
+                return ShareRefusal(ErrorCode.INVALID_RECORD_STATE, NOT_ACQUIRED)
             refused = _change(partition, write, lock, run, types[0])
             if refused is not None:
                 return refused
             continue
         if not batch.divided:
             if batch.runs[0].state is not ACQUIRED:
-                return Refusal(ErrorCode.INVALID_RECORD_STATE, PART_NOT_ACQUIRED)
+                return ShareRefusal(ErrorCode.INVALID_RECORD_STATE, PART_NOT_ACQUIRED)
             batch.divided = True
         lowest, highest = max(batch.first, first, partition.start_offset), min(batch.last, last)
         for begin, end, kind in _same_types(types, first, lowest, highest):
             yield
             most = min(MAX_RUNS, lock.settings.max_runs)
             if len(batch.runs) > most and batch.is_divided_by(begin, end):
-                return Refusal(ErrorCode.INVALID_RECORD_STATE, TOO_MANY_PARTS)
+                return ShareRefusal(ErrorCode.INVALID_RECORD_STATE, TOO_MANY_PARTS)
             refused = _change_part(partition, write, lock, batch, begin, end, kind)
             if refused is not None:
                 return refused
@@ -145,7 +145,7 @@ def _acknowledge(
 
 def _to_acknowledge(
     partition: SharePartition, first: int, last: int
-) -> list[InFlightBatch] | Refusal:
+) -> list[InFlightBatch] | ShareRefusal:
     """The batches that contain the acknowledged offsets.
 
     Source: fetchSubMapForAcknowledgementBatch.
@@ -155,16 +155,16 @@ def _to_acknowledge(
         if first < partition.start_offset <= last:
             floor = partition.floor(partition.start_offset)
         if floor < 0:
-            return Refusal(ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
+            return ShareRefusal(ErrorCode.INVALID_RECORD_STATE, NOT_FOUND)
     found = partition.batches[floor : bisect_right(partition.batches, last, key=_FIRST)]
     if found[-1].last < first:
-        return Refusal(ErrorCode.INVALID_REQUEST, FIRST_TOO_HIGH)
+        return ShareRefusal(ErrorCode.INVALID_REQUEST, FIRST_TOO_HIGH)
     if last > found[-1].last:
-        return Refusal(ErrorCode.INVALID_REQUEST, LAST_TOO_HIGH)
+        return ShareRefusal(ErrorCode.INVALID_REQUEST, LAST_TOO_HIGH)
     return found
 
 
-def _check_batch(batch: InFlightBatch, member_id: str) -> Refusal | None:
+def _check_batch(batch: InFlightBatch, member_id: str) -> ShareRefusal | None:
     run = batch.runs[0]
     message = ""
     if run.member_id == NOBODY:
@@ -173,7 +173,7 @@ def _check_batch(batch: InFlightBatch, member_id: str) -> Refusal | None:
         message = NOT_OWNER
     elif run.write is not None:
         message = IN_TRANSITION
-    return Refusal(ErrorCode.INVALID_RECORD_STATE, message) if message else None
+    return ShareRefusal(ErrorCode.INVALID_RECORD_STATE, message) if message else None
 
 
 def _change_part(
@@ -184,7 +184,7 @@ def _change_part(
     begin: int,
     end: int,
     kind: int,
-) -> Refusal | None:
+) -> ShareRefusal | None:
     refused = None
     for run in batch.cut(begin, end):
         message = ""
@@ -195,7 +195,7 @@ def _change_part(
         elif run.member_id != lock.member_id:
             message = NOT_OWNER_OF_OFFSET
         if message:
-            refused = Refusal(ErrorCode.INVALID_RECORD_STATE, message)
+            refused = ShareRefusal(ErrorCode.INVALID_RECORD_STATE, message)
         else:
             refused = _change(partition, write, lock, run, kind)
         if refused is not None:
@@ -205,12 +205,12 @@ def _change_part(
 
 
 def _change(
-    partition: SharePartition, write: StateWrite, lock: Lock, run: Run, kind: int
-) -> Refusal | None:
+    partition: SharePartition, write: StateWrite, lock: Lock, run: StateRun, kind: int
+) -> ShareRefusal | None:
     """Change the state of one run, or renew its lock."""
     if kind == RENEW:
         if not lock.settings.renews:
-            return Refusal(ErrorCode.INVALID_RECORD_STATE, NO_RENEWAL)
+            return ShareRefusal(ErrorCode.INVALID_RECORD_STATE, NO_RENEWAL)
         lock.renew(run)
         return None
     begin_write(partition, write, run, STATE_OF[kind])

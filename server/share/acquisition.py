@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kwire.messages.share_fetch import AcquiredRecords
 
 from .fetched import Fetched
-from .in_flight import InFlightBatch, Run
+from .in_flight import InFlightBatch, StateRun
 from .locks import Lock
 from .partition import SharePartition
 from .settings import ShareSettings
@@ -176,7 +176,7 @@ def _acquire_new(
     acquired_last = last
     for number, begin in enumerate(parts):
         end = parts[number + 1] - 1 if number + 1 < len(parts) else last
-        batch = InFlightBatch(Run(begin, end, AVAILABLE, 0), partition.tally)
+        batch = InFlightBatch(StateRun(begin, end, AVAILABLE, 0), partition.tally)
         partition.batches.insert(place + number, batch)
         if limits.exact and len(batch) > most:
             acquired_last = begin + most - 1
@@ -281,7 +281,7 @@ def _is_throttled(batch: InFlightBatch, first: int, last: int, settings: ShareSe
     )
 
 
-def _acquired(run: Run) -> AcquiredRecords:
+def _acquired(run: StateRun) -> AcquiredRecords:
     return AcquiredRecords(
         first_offset=run.first, last_offset=run.last, delivery_count=run.delivery_count
     )

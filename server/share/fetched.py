@@ -22,7 +22,7 @@ CHUNK = 4096
 _BASE_OFFSET = attrgetter("base_offset")
 
 
-class Slice(Protocol):
+class FetchedSlice(Protocol):
     """A part of a file. Source: `FileSlice`."""
 
     def __len__(self) -> int: ...
@@ -60,7 +60,7 @@ class Fetched:
 
     def __init__(
         self,
-        data: bytes | Slice,
+        data: bytes | FetchedSlice,
         batches: list[FetchedBatch],
         aborted: Sequence[tuple[int, int]] | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Fetched:
         place = bisect_right(self.batches, offset, key=_BASE_OFFSET) - 1
         return max(offset, self.batches[place].last_offset) if place >= 0 else offset
 
-    def cut(self, first_offset: int, last_offset: int) -> bytes | Slice:
+    def cut(self, first_offset: int, last_offset: int) -> bytes | FetchedSlice:
         """The stored batches from the one with the first offset through the one with the last.
 
         Source: ShareFetchUtils.maybeSliceFetchRecords.
@@ -127,14 +127,14 @@ class Fetched:
         return any(control_type(record.key) is ControlType.ABORT for record in marker.records())
 
 
-def _bytes_at(data: bytes | Slice, position: int, size: int) -> bytes:
+def _bytes_at(data: bytes | FetchedSlice, position: int, size: int) -> bytes:
     if isinstance(data, bytes):
         return data[position : position + size]
     return data.read_at(size, position)
 
 
 def fetched(
-    data: bytes | Slice,
+    data: bytes | FetchedSlice,
     fetch_offset: int,
     until_offset: int,
     aborted: Sequence[tuple[int, int]] | None = None,

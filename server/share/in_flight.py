@@ -18,7 +18,7 @@ NOBODY = ""
 _FIRST = attrgetter("first")
 
 
-class Run:
+class StateRun:
     """Consecutive offsets in the same state.
 
     Shape: `first` and `last` are inclusive. `member_id` is the member that holds the records; it is empty unless they
@@ -74,7 +74,7 @@ class Run:
         """Whether the run is in a final state that is stored."""
         return self.state in FINAL and self.write is None
 
-    def is_like(self, other: Run) -> bool:
+    def is_like(self, other: StateRun) -> bool:
         """Whether both runs have the same state in every respect."""
         return (
             self.state is other.state
@@ -89,9 +89,9 @@ class Run:
             )
         )
 
-    def split(self, offset: int) -> Run:
+    def split(self, offset: int) -> StateRun:
         """Cut off the offsets from the given one on, and return them as a separate run."""
-        rest = Run(offset, self.last, self.state, self.delivery_count, self.member_id)
+        rest = StateRun(offset, self.last, self.state, self.delivery_count, self.member_id)
         rest.lock_end_ms, rest.write = self.lock_end_ms, self.write
         rest.before, rest.forced = self.before, self.forced
         self.last = offset - 1
@@ -117,7 +117,7 @@ class InFlightBatch:
 
     __slots__ = ("divided", "first", "last", "runs", "tally")
 
-    def __init__(self, run: Run, tally: Tally) -> None:
+    def __init__(self, run: StateRun, tally: Tally) -> None:
         self.tally = tally
         tally.runs += 1
         self.first = run.first
@@ -140,7 +140,7 @@ class InFlightBatch:
         runs = self.runs
         return runs[self.place_of(first)].first != first or runs[self.place_of(last)].last != last
 
-    def cut(self, first: int, last: int) -> list[Run]:
+    def cut(self, first: int, last: int) -> list[StateRun]:
         """Divide runs so that runs begin at `first` and end at `last`, and return the runs in between."""
         runs = self.runs
         if len(runs) == 1 and first <= self.first and last >= self.last:
@@ -190,5 +190,5 @@ class StateWrite:
         self.delivery_count_limit = delivery_count_limit
         self.holds = holds
 
-    def add(self, run: Run) -> None:
+    def add(self, run: StateRun) -> None:
         self.batches.append(StateBatch(run.first, run.last, run.state, run.delivery_count))

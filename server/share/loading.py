@@ -16,7 +16,7 @@ from ..coordinator.share_state.operations import READ_STATE
 from ..coordinator.share_state.rows import UNINITIALIZED_START_OFFSET, ReadState
 from ..log.time_search import Effort, TimeSearch
 from ..net.log_limit import LineLimiter
-from ..replication.offsets import CONSUMER, EARLIEST, LATEST, OffsetQuery, Searched
+from ..replication.offsets import CONSUMER, EARLIEST, LATEST, OffsetQuery, TimeSearchResult
 from ..replication.offsets import fetch_offset as find_offset
 from .led import Led, ShareRooms
 from .partition import SharePartition
@@ -122,7 +122,7 @@ class Loading:
         else:
             timestamp = EARLIEST if reset == "earliest" else LATEST
         asked = OffsetQuery(timestamp, led.leader_epoch, CONSUMER, False)
-        searched: Searched | None = None
+        searched: TimeSearchResult | None = None
         for _ in range(ATTEMPTS):
             found = find_offset(led.partition, asked, Effort(**EFFORT), searched)
             if isinstance(found, ErrorCode):
@@ -131,7 +131,7 @@ class Loading:
                 return found.offset if found.offset >= 0 else ErrorCode.OFFSET_NOT_AVAILABLE
             searched = None
             try:
-                searched = Searched(await self._rooms.search(found))
+                searched = TimeSearchResult(await self._rooms.search(found))
             except FileNotFoundError:
                 pass  # the log has changed
         return ErrorCode.OFFSET_NOT_AVAILABLE

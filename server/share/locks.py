@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from .in_flight import NOBODY, InFlightBatch, Run, StateWrite
+from .in_flight import NOBODY, InFlightBatch, StateRun, StateWrite
 from .partition import SharePartition
 from .settings import ShareSettings
 from .states import ACQUIRED, ARCHIVED, AVAILABLE
@@ -27,14 +27,14 @@ class Lock:
         self.settings = settings
         self.end_ms = now_ms + settings.lock_duration_ms
 
-    def take(self, run: Run) -> None:
+    def take(self, run: StateRun) -> None:
         """Deliver an available run, and count the delivery."""
         run.delivery_count = min(run.delivery_count + 1, MAX_DELIVERIES)
         run.member_id = self.member_id
         self.partition.set_state(run, ACQUIRED)
         self.renew(run)
 
-    def renew(self, run: Run) -> None:
+    def renew(self, run: StateRun) -> None:
         """Extend the lock of a run."""
         run.lock_end_ms = self.end_ms
         self.partition.note_lock(self.end_ms)
@@ -88,7 +88,7 @@ def expire(
     return write
 
 
-def _acquired_runs(partition: SharePartition, batch: InFlightBatch) -> list[Run]:
+def _acquired_runs(partition: SharePartition, batch: InFlightBatch) -> list[StateRun]:
     """The acquired runs of a batch, divided at the start offset."""
     runs = batch.runs
     start = partition.start_offset

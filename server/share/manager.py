@@ -25,7 +25,7 @@ from ..net.log_limit import LineLimiter
 from ..replication.read_result import LaterRead, ReadResult, refused
 from ..shares import SMALL, Shares
 from ..turns import Steps, exhaust
-from .acknowledgement import RELEASE, Acknowledged, Refusal, acknowledge
+from .acknowledgement import RELEASE, Acknowledged, ShareRefusal, acknowledge
 from .acquisition import acquire
 from .fetched import fetched
 from .in_flight import StateWrite
@@ -72,7 +72,7 @@ SHOWN_PARTITIONS = 3
 
 UNKNOWN_PARTITION = "This server does not host this topic-partition."
 
-Outcome = Refusal | None
+Outcome = ShareRefusal | None
 T = TypeVar("T")
 
 
@@ -483,7 +483,7 @@ class SharePartitionManager:
         """Apply acknowledgements for one partition; return the error, or None once they are stored."""
         led = self.led.get(SharePartitionKey(group_id, *row_key))
         if led is None or led.machine is None:
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_PARTITION)
+            return ShareRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_PARTITION)
         settings, now_ms = self.settings_of(group_id), self._rooms.clock.monotonic_ms()
         if self.memory.refuses(led.account, RUN_BYTES, self.max_bytes, SMALL):
             settings = settings._replace(max_runs=0)  # batches are acknowledged as a whole only
@@ -494,7 +494,7 @@ class SharePartitionManager:
             self.serve(led)
             raise
         self._watch_locks(led)
-        if isinstance(write, Refusal):
+        if isinstance(write, ShareRefusal):
             self.serve(led)  # records that were released on the way may be available
             return write
         return self._write(led, led.machine, write)
@@ -596,7 +596,7 @@ class SharePartitionManager:
             changed = yield from complete_write(machine, write, outcome is None, now_ms)
         except Exception:  # noqa: BLE001 - a bug of ours must not leave the acknowledgement unanswered
             self._log_failure("a stored state of %s in share group %.200s cannot be applied", led)
-            outcome = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")
+            outcome = ShareRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")
             self._drop(led)  # it is loaded again, since its states may be half changed
         if not done.done():
             done.set_result(outcome)
@@ -616,16 +616,16 @@ class SharePartitionManager:
 
     def _outcome(self, led: Led, stored: asyncio.Future[list[StateOutcome]]) -> Outcome:
         if stored.cancelled():  # the broker is stopping
-            return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+            return ShareRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
         failure = stored.exception()
         if failure is not None:
             logger.error("the state of %s cannot be written", led.partition.tp, exc_info=failure)
-            return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")
+            return ShareRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")
         (row,) = stored.result()
         if not row.error_code:
             return None
         code, message = row.error_code, row.error_message
-        return Refusal(told(self._lines, led, "written", code, message), message or "")
+        return ShareRefusal(told(self._lines, led, "written", code, message), message or "")
 
     # -- locks -------------------------------------------------------------------------------------
 

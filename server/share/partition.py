@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from ..coordinator.common.transition import IllegalTransition
 from ..coordinator.share_state.rows import StateBatch
-from .in_flight import NOBODY, InFlightBatch, Run, Tally
+from .in_flight import NOBODY, InFlightBatch, StateRun, Tally
 from .settings import ShareSettings
 from .states import ACQUIRED, ARCHIVED, AVAILABLE, FINAL, VALID_PREVIOUS, RecordState
 
@@ -69,7 +69,9 @@ class SharePartition:
             if state is ACQUIRED:  # no member could release it later
                 state = AVAILABLE
             expected = last + 1
-            self.batches.append(InFlightBatch(Run(first, last, state, delivery_count), self.tally))
+            self.batches.append(
+                InFlightBatch(StateRun(first, last, state, delivery_count), self.tally)
+            )
             if state in FINAL:
                 self.delivery_complete_count += last - first + 1
         if self.batches:
@@ -126,7 +128,7 @@ class SharePartition:
 
     # -- states ------------------------------------------------------------------------------------
 
-    def set_state(self, run: Run, state: RecordState) -> None:
+    def set_state(self, run: StateRun, state: RecordState) -> None:
         """Set a state, and count the final ones. Errors: IllegalTransition, and then nothing has changed."""
         if run.state not in VALID_PREVIOUS[state]:
             raise IllegalTransition(f"offset {run.first}", run.state.name, state.name)
@@ -134,14 +136,14 @@ class SharePartition:
             self.delivery_complete_count += self._counted(run)
         run.state = state
 
-    def undo(self, run: Run, member_id: str) -> None:
+    def undo(self, run: StateRun, member_id: str) -> None:
         """Give a run back to the member that held it until a write began that has failed."""
         if run.state in FINAL:
             self.delivery_complete_count -= self._counted(run)
         run.state = ACQUIRED
         run.member_id = member_id
 
-    def _counted(self, run: Run) -> int:
+    def _counted(self, run: StateRun) -> int:
         """The number of offsets of a run that are not before the start offset."""
         return max(run.last - max(run.first, self.start_offset) + 1, 0)
 

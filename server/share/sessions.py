@@ -88,7 +88,7 @@ def rotated(asked: list[T], epoch: int) -> list[T]:
     return asked[begin:] + asked[:begin]
 
 
-class _Connection:
+class _ConnectionSessions:
     """The sessions of a connection.
 
     Shape: `keys` are its current sessions; `groups` are the groups of its current and earlier sessions.
@@ -114,7 +114,7 @@ class ShareSessionCache:
         self.sessions: dict[SessionKey, ShareSession] = {}
         self.partitions = 0
         self._members: dict[str, int] = {}
-        self._connections: dict[object, _Connection] = {}
+        self._connections: dict[object, _ConnectionSessions] = {}
 
     @property
     def is_full(self) -> bool:
@@ -150,7 +150,7 @@ class ShareSessionCache:
             return None
         session = self.sessions[key] = ShareSession(key, connection, owner)
         self._members[key[0]] = self._members.get(key[0], 0) + 1
-        begun = self._connections.setdefault(connection, _Connection())
+        begun = self._connections.setdefault(connection, _ConnectionSessions())
         begun.keys[key] = None
         begun.groups[key[0]] = None
         return session

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from .in_flight import NOBODY, Run, StateWrite
+from .in_flight import NOBODY, StateRun, StateWrite
 from .partition import SharePartition
 from .states import ARCHIVED, AVAILABLE, RecordState
 
 
-def begin_write(partition: SharePartition, write: StateWrite, run: Run, state: RecordState) -> None:
+def begin_write(
+    partition: SharePartition, write: StateWrite, run: StateRun, state: RecordState
+) -> None:
     """Change the state of an acquired run, pending its write."""
     if state is AVAILABLE and run.delivery_count >= write.delivery_count_limit:
         state = ARCHIVED
@@ -40,7 +42,7 @@ def complete_write(
     return changed
 
 
-def _end(partition: SharePartition, run: Run, stored: bool, now_ms: int) -> bool:
+def _end(partition: SharePartition, run: StateRun, stored: bool, now_ms: int) -> bool:
     """Give a run its new state, or restore the previous one; return whether the run is available now."""
     write, member_id = run.write, run.before
     assert write is not None and member_id is not None

@@ -18,7 +18,7 @@ from kwire.records.batch import BatchBuilder
 from server.coordinator.share_state.records import (
     ShareKey,
     ShareRecord,
-    Snapshot,
+    ShareSnapshot,
     Update,
     encode_record,
 )
@@ -183,19 +183,19 @@ def test_large_states_take_no_long_turn_and_are_answered_once(hostile: Hostile) 
 
 
 def test_tampered_states_do_not_poison_the_next_start(hostile: Hostile) -> None:
-    def record(group: str, value: Snapshot | Update | None) -> tuple[bytes, bytes | None]:
+    def record(group: str, value: ShareSnapshot | Update | None) -> tuple[bytes, bytes | None]:
         return encode_record(ShareRecord(ShareKey(group, hostile.topic_id, 0), value))
 
     states = "__share_group_state"
     assert hostile.produce(states, [(b"x", b"y")], b"anybody") == 17
-    key, value = record("g2", Snapshot(5, 1, 0, 3, 0, 1, 1))
+    key, value = record("g2", ShareSnapshot(5, 1, 0, 3, 0, 1, 1))
     assert value is not None
     turned = tuple(StateBatch(*each) for each in TURNED)
     tampered: list[tuple[bytes | None, bytes | None]] = [
         (b"", b""), (b"\0", None), (None, b"x"), (b"\0\0\x7f\xff", b"\0\0"), (b"\0\7zz", b"\0\0"),
         (key, value[:-3]), (key, b"\0\5" + value[2:]), (key, value + b"more"), (key, b"\0"),
         record("g2", Update(5, 0, 0, 0, turned)),
-        record("g3", Snapshot(2**31 - 1, 0, 0, 5, 0, 1, 1)),
+        record("g3", ShareSnapshot(2**31 - 1, 0, 0, 5, 0, 1, 1)),
     ]  # fmt: skip
     for each in tampered:
         assert hostile.produce(states, [each]) == 0

@@ -18,12 +18,12 @@ from kwire.testing.client import topics
 from server.__main__ import main
 from server.cli.client import CommandError
 from server.cli.consume import tell_trouble
-from server.cli.printing import Output, text_of
+from server.cli.printing import StandardOutput, text_of
 from server.cli.record_format import formatter
 from server.client.brokers import Brokers
-from server.client.member import Member
-from server.client.membership import Membership
-from server.client.reader import Chunk
+from server.client.member import MemberRequests
+from server.client.membership import GroupMembership
+from server.client.reader import ReadRecords
 from tests.support.batches import batch
 
 
@@ -33,7 +33,7 @@ def test_of_batches_only_what_was_asked_for_is_printed(form: str) -> None:
     batches = list(iter_batches(stored))
 
     def lines(begin: int, end: int, most: int | None = None) -> tuple[str, int, int]:
-        printed = text_of(Chunk(("t", 0), begin, end, batches), formatter(form), most)
+        printed = text_of(ReadRecords(("t", 0), begin, end, batches), formatter(form), most)
         text = "".join(line.split("|")[0] for line in printed.text.decode().splitlines())
         return text, printed.records, printed.next_offset
 
@@ -53,7 +53,7 @@ def test_every_message_format_is_printed(magic: int, codec: Codec) -> None:
     builder.append(1, b"k", b"a")
     builder.append(1, None, None)
     batches = list(iter_batches(builder.build()))
-    chunk = Chunk(("t", 0), 0, 7, batches)
+    chunk = ReadRecords(("t", 0), 0, 7, batches)
     assert text_of(chunk, formatter("value"), None) == (b"a\n\n", 2, 7)
     assert text_of(chunk, formatter("%o%s\n"), None) == (b"5a\n6\n", 2, 7)
 
@@ -62,7 +62,7 @@ def test_damaged_batch_is_named() -> None:
     data = bytearray(batch(5, b"value"))
     data[-2] ^= 1
     with pytest.raises(CommandError, match=r"t-1: damaged at offset 5: .*CRC is"):
-        text_of(Chunk(("t", 1), 5, 6, [RecordBatch(data)]), formatter("value"), None)
+        text_of(ReadRecords(("t", 1), 5, 6, [RecordBatch(data)]), formatter("value"), None)
 
 
 def test_partition_that_cannot_be_read_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +89,7 @@ def test_member_stays_alive_while_the_reader_of_its_output_is_slow(
         read.write(os.read(source, 1 << 20))
 
     with open(sink, "wb") as stream:
-        Output(stream, slow).write(bytes(range(256)) * 1000)
+        StandardOutput(stream, slow).write(bytes(range(256)) * 1000)
     read.write(os.read(source, 1 << 20))
     os.close(source)
     assert beats
@@ -242,7 +242,9 @@ def test_group_goes_on_where_it_was(
 def test_members_share_the_partitions_until_they_leave(kafka: Broker) -> None:
     kafka.topic("t", partitions=5)
     brokers = [Brokers(kafka.bootstrap_servers, {}) for _ in range(2)]
-    first, second = (Membership(each, Member("g", ["t"]), heartbeat_ms=1) for each in brokers)
+    first, second = (
+        GroupMembership(each, MemberRequests("g", ["t"]), heartbeat_ms=1) for each in brokers
+    )
     everything = [("t", number) for number in range(5)]
     assert first.join() == (everything, {})
     first.commit({("t", 0): 7})

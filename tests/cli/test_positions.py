@@ -9,22 +9,22 @@ from collections.abc import Sequence
 import pytest
 
 from server.cli.positions import position
-from server.client.positions import Position, resolve
+from server.client.positions import StartPosition, resolve
 from server.client.requests import EARLIEST, LATEST, Partition
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("beginning", Position(word="beginning")),
-        ("latest", Position(word="end")),
-        ("17", Position(offset=17)),
-        ("-10", Position(before_end=10)),
-        ("@1738324800000", Position(time_ms=1738324800000)),
-        ("@2025-01-31T12:00:00+00:00", Position(time_ms=1738324800000)),
+        ("beginning", StartPosition(word="beginning")),
+        ("latest", StartPosition(word="end")),
+        ("17", StartPosition(offset=17)),
+        ("-10", StartPosition(before_end=10)),
+        ("@1738324800000", StartPosition(time_ms=1738324800000)),
+        ("@2025-01-31T12:00:00+00:00", StartPosition(time_ms=1738324800000)),
     ],
 )
-def test_position_is_a_word_an_offset_a_count_or_a_time(text: str, meant: Position) -> None:
+def test_position_is_a_word_an_offset_a_count_or_a_time(text: str, meant: StartPosition) -> None:
     assert position(text) == meant
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kwire.records.record import Record
 from server.cli.record_format import (
-    Form,
     FormatError,
     JsonRecord,
+    PrintForm,
     Source,
     formatter,
     from_json,
@@ -27,7 +27,7 @@ def record(**changes: Any) -> Record:
     return Record(2, 3, b"k", b"\xff", [("h", b"x"), ("h", None)])._replace(**changes)
 
 
-def printed(form: Form, shown: Record) -> bytes:
+def printed(form: PrintForm, shown: Record) -> bytes:
     """The output for a record; the shorter path for values must produce the same."""
     text = form.one(shown, SOURCE)
     if form.around is not None:

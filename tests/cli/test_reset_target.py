@@ -12,7 +12,7 @@ from kwire.pipeline.replay.options import time_ms as pipeline_time_ms
 from server.__main__ import make_parser
 from server.cli.positions import position
 from server.cli.reset_target import (
-    Target,
+    ResetTarget,
     duration_target,
     offset_target,
     read_plan,
@@ -22,7 +22,7 @@ from server.cli.reset_target import (
     time_target,
     topic_and_partitions,
 )
-from server.client.positions import Position
+from server.client.positions import StartPosition
 from server.times import unix_ms
 
 TPS = [("t", 0), ("t", 1)]
@@ -34,19 +34,21 @@ NOW = 1_000_000
 @pytest.mark.parametrize(
     ("parse", "text", "expected"),
     [
-        (target, "earliest", Target(word="earliest")),
-        (target, "17", Target(offset=17)),
-        (target, "2025-01-31T12:00:00+00:00", Target(time_ms=1738324800000)),
-        (target, "@1738324800000", Target(time_ms=1738324800000)),
-        (time_target, "2025-01-31T12:00:00.250+00:00", Target(time_ms=1738324800250)),
-        (offset_target, "0", Target(offset=0)),
-        (shift_target, "-10", Target(shift=-10)),
-        (duration_target, "PT1H30M", Target(ago_ms=5_400_000)),
-        (duration_target, "P1DT1.5S", Target(ago_ms=86_401_500)),
-        (duration_target, "90m", Target(ago_ms=5_400_000)),
+        (target, "earliest", ResetTarget(word="earliest")),
+        (target, "17", ResetTarget(offset=17)),
+        (target, "2025-01-31T12:00:00+00:00", ResetTarget(time_ms=1738324800000)),
+        (target, "@1738324800000", ResetTarget(time_ms=1738324800000)),
+        (time_target, "2025-01-31T12:00:00.250+00:00", ResetTarget(time_ms=1738324800250)),
+        (offset_target, "0", ResetTarget(offset=0)),
+        (shift_target, "-10", ResetTarget(shift=-10)),
+        (duration_target, "PT1H30M", ResetTarget(ago_ms=5_400_000)),
+        (duration_target, "P1DT1.5S", ResetTarget(ago_ms=86_401_500)),
+        (duration_target, "90m", ResetTarget(ago_ms=5_400_000)),
     ],
 )
-def test_targets_are_read(parse: Callable[[str], Target], text: str, expected: Target) -> None:
+def test_targets_are_read(
+    parse: Callable[[str], ResetTarget], text: str, expected: ResetTarget
+) -> None:
     assert parse(text) == expected
 
 
@@ -74,9 +76,9 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_time_without_a_zone_is_utc_on_any_machine(text: str, expected: int) -> None:
-    assert time_target(text) == Target(time_ms=expected)
-    assert target(f"@{text}") == Target(time_ms=expected)
-    assert position(f"@{text}") == Position(time_ms=expected)
+    assert time_target(text) == ResetTarget(time_ms=expected)
+    assert target(f"@{text}") == ResetTarget(time_ms=expected)
+    assert position(f"@{text}") == StartPosition(time_ms=expected)
     assert pipeline_time_ms(text) in (expected, -1)
     assert unix_ms(text) in (expected, -1) if "-" in text else True
 
@@ -118,19 +120,19 @@ def test_what_cannot_be_meant_is_refused(parse: Callable[[str], object], text: s
 @pytest.mark.parametrize(
     ("where", "offsets"),
     [
-        (Target(word="earliest"), [10, 0]),
-        (Target(word="latest"), [30, 5]),
-        (Target(word="current"), [20, 5]),
-        (Target(offset=12), [12, 5]),
-        (Target(offset=3), [10, 3]),
-        (Target(shift=-5), [15, None]),
-        (Target(shift=-50), [10, None]),
-        (Target(shift=50), [30, None]),
-        (Target(time_ms=500), [25, 5]),
-        (Target(ago_ms=NOW - 500), [25, 5]),
+        (ResetTarget(word="earliest"), [10, 0]),
+        (ResetTarget(word="latest"), [30, 5]),
+        (ResetTarget(word="current"), [20, 5]),
+        (ResetTarget(offset=12), [12, 5]),
+        (ResetTarget(offset=3), [10, 3]),
+        (ResetTarget(shift=-5), [15, None]),
+        (ResetTarget(shift=-50), [10, None]),
+        (ResetTarget(shift=50), [30, None]),
+        (ResetTarget(time_ms=500), [25, 5]),
+        (ResetTarget(ago_ms=NOW - 500), [25, 5]),
     ],
 )
-def test_offsets_stay_within_what_there_is(where: Target, offsets: list[int | None]) -> None:
+def test_offsets_stay_within_what_there_is(where: ResetTarget, offsets: list[int | None]) -> None:
     times = {500: {("t", 0): 25}}
     found = resolved(where, TPS, {("t", 0): 20}, STARTS, ENDS, times.__getitem__, NOW)
     assert [found.get(tp) for tp in TPS] == offsets

@@ -13,7 +13,7 @@ import pytest
 
 from server.__main__ import main
 from server.cli import top
-from server.cli.top_figures import Change, Figures, Scrape, figures, parse
+from server.cli.top_figures import Figures, Scrape, ScrapePair, figures, parse
 from tests.metrics.scraped import Client, broker_in, chunks
 
 TEXT = """
@@ -55,7 +55,7 @@ def scrape(
 
 
 def between(seconds: float, **after: Any) -> Figures:
-    return figures([Change(scrape("b:1", 100), scrape("b:1", 100 + seconds, **after))])
+    return figures([ScrapePair(scrape("b:1", 100), scrape("b:1", 100 + seconds, **after))])
 
 
 def test_rates_are_growth_by_time() -> None:
@@ -87,7 +87,7 @@ def test_rates_are_growth_by_time() -> None:
 
 
 def test_first_look_has_values_and_no_rates() -> None:
-    found = figures([Change(None, scrape("b:1", 100, messages=50))])
+    found = figures([ScrapePair(None, scrape("b:1", 100, messages=50))])
     assert (found.brokers[0]["busy"], found.brokers[0]["messages"]) == (None, None)
     assert found.topics[0]["messages"] is None
     assert found.groups[0]["lag"] == 75
@@ -95,12 +95,12 @@ def test_first_look_has_values_and_no_rates() -> None:
 
 def test_broker_that_began_anew_has_no_negative_rates() -> None:
     before, after = scrape("b:1", 1, messages=1000), scrape("b:1", 2, messages=5)
-    assert figures([Change(before, after)]).brokers[0]["messages"] == 0
+    assert figures([ScrapePair(before, after)]).brokers[0]["messages"] == 0
 
 
 def test_figures_of_several_brokers_are_added_up() -> None:
-    changes = [Change(scrape(p, 0), scrape(p, 1, messages=10)) for p in ("b:1", "b:2")]
-    found = figures([*changes, Change(None, Scrape("b:3", 1, error="Connection refused"))])
+    changes = [ScrapePair(scrape(p, 0), scrape(p, 1, messages=10)) for p in ("b:1", "b:2")]
+    found = figures([*changes, ScrapePair(None, Scrape("b:3", 1, error="Connection refused"))])
     assert found.topics[0]["messages"] == 20
     assert found.connections[0]["connections"] == 6
     assert [row["state"] for row in found.brokers][2] == "Connection refused"
@@ -241,7 +241,7 @@ def test_every_series_that_is_read_is_served(tmp_path: Path) -> None:
             await broker.stop()
 
     before, after = (parse(text) for text in asyncio.run(run()))
-    found = figures([Change(Scrape("b:1", 1, before), Scrape("b:1", 2, after))])
+    found = figures([ScrapePair(Scrape("b:1", 1, before), Scrape("b:1", 2, after))])
     (broker,) = found.brokers
     missing = {name for name, value in broker.items() if value is None}
     assert missing == {"longest turn"}  # there is no watchdog in a test

@@ -37,7 +37,7 @@ from server.client.assignors import (
     topics_in,
 )
 from server.client.errors import ClientError
-from server.client.member import Member, TryAgain
+from server.client.member import MemberRequests, TryAgain
 
 T = TypeVar("T")
 TOPICS = ("a", "b", "c")
@@ -168,9 +168,9 @@ def metadata(counts: Mapping[str, int]) -> MetadataResponse:
     return MetadataResponse(brokers=[], topics=topics)
 
 
-def member_of_group(**more: Any) -> Member:
+def member_of_group(**more: Any) -> MemberRequests:
     """A member that has joined."""
-    member = Member("g", ["t"], **more)
+    member = MemberRequests("g", ["t"], **more)
     Asked(FindCoordinator=[coordinator()], JoinGroup=[joined()], SyncGroup=[synced(("t", 1))]).run(
         member.join()
     )
@@ -183,7 +183,7 @@ def test_member_takes_the_id_that_it_is_given_and_joins_with_it() -> None:
         JoinGroup=[joined(ErrorCode.MEMBER_ID_REQUIRED, "m9"), joined(member="m9")],
         SyncGroup=[synced(("t", 1))],
     )
-    member = Member("g", ["t"])
+    member = MemberRequests("g", ["t"])
     assert asked.run(member.join()) == [("t", 1)]
     assert asked.names == ["FindCoordinator", "JoinGroup", "JoinGroup", "SyncGroup"]
     assert [asked.requests[3].member_id, asked.requests[3].assignments] == ["m9", []]
@@ -199,7 +199,7 @@ def test_leader_assigns_all_partitions_to_all_members_static_ones_first() -> Non
         Metadata=[metadata({"t": 3, "u": 2})],
         SyncGroup=[synced(("t", 2))],
     )
-    member = Member("g", ["t"])
+    member = MemberRequests("g", ["t"])
     asked.run(member.join())
     shares = {
         row.member_id: partitions_in(row.assignment) for row in asked.requests[-1].assignments
@@ -261,18 +261,18 @@ def test_member_looks_for_a_coordinator_that_has_moved() -> None:
 def test_group_that_refuses_a_member_is_said_in_words(error: ErrorCode, said: str) -> None:
     with pytest.raises(ClientError, match=said):
         Asked(FindCoordinator=[coordinator()], JoinGroup=[joined(error)]).run(
-            Member("g", ["t"]).join()
+            MemberRequests("g", ["t"]).join()
         )
     refused = coordinator()
     refused.error_code = error
     with pytest.raises(ClientError, match=said):
-        Asked(FindCoordinator=[refused]).run(Member("g", ["t"]).join())
+        Asked(FindCoordinator=[refused]).run(MemberRequests("g", ["t"]).join())
 
 
 def test_static_member_keeps_its_partitions_when_it_ends() -> None:
     asked = Asked(LeaveGroup=[None])
     asked.run(member_of_group(instance_id="one").leave())
-    asked.run(Member("g", ["t"]).leave())
+    asked.run(MemberRequests("g", ["t"]).leave())
     assert asked.requests == []
     asked.run(member_of_group().leave())
     assert [row.member_id for row in asked.requests[0].members] == ["m1"]

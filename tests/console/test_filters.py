@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.console.filters import MAX_CHARACTERS, FilterError, Searched, parse
+from server.console.filters import MAX_CHARACTERS, FilterError, SearchedRecord, parse
 
-RECORD = Searched(
+RECORD = SearchedRecord(
     partition=2,
     offset=41,
     timestamp=1_700_000_000_000,
@@ -20,14 +20,14 @@ RECORD = Searched(
 )
 
 
-def matches(text: str, record: Searched = RECORD) -> bool:
+def matches(text: str, record: SearchedRecord = RECORD) -> bool:
     test = parse(text)
     assert test is not None
     return test(record)
 
 
 def test_header_whose_name_is_not_utf_8_does_not_end_a_search() -> None:
-    record = Searched(0, 0, 0, None, None, [("\udcffTrace", b"0a")])  # as records are decoded
+    record = SearchedRecord(0, 0, 0, None, None, [("\udcffTrace", b"0a")])  # as records are decoded
     assert matches("trace", record)
     assert not matches("source", record)
 
@@ -68,7 +68,7 @@ def test_filter_matches(text: str) -> None:
     assert matches(text)
 
 
-STORED = Searched(
+STORED = SearchedRecord(
     partition=0,
     offset=0,
     timestamp=0,
@@ -107,7 +107,7 @@ def test_values_are_compared_as_they_are_stored(text: str, is_found: bool) -> No
 
 
 def test_number_of_a_schema_is_found_by_its_shortest_form() -> None:
-    decoded = Searched(0, 0, 0, None, b"", decoded={"d": 0.1, "m": Decimal("1.10"), "n": 3})
+    decoded = SearchedRecord(0, 0, 0, None, b"", decoded={"d": 0.1, "m": Decimal("1.10"), "n": 3})
     for text in (
         "value.d = 0.1",
         "value.m = 1.1",
@@ -185,10 +185,10 @@ def test_empty_filter_is_none() -> None:
 
 
 def test_documents_that_break_parsers_match_nothing() -> None:
-    deep = Searched(0, 0, 0, None, b"[" * 100_000)
+    deep = SearchedRecord(0, 0, 0, None, b"[" * 100_000)
     assert not matches("value.a = 1", deep)
-    assert not matches("value.a = 1", Searched(0, 0, 0, None, b"9" * 10_000))
-    assert not matches("value = x", Searched(0, 0, 0, None, None))
+    assert not matches("value.a = 1", SearchedRecord(0, 0, 0, None, b"9" * 10_000))
+    assert not matches("value = x", SearchedRecord(0, 0, 0, None, None))
 
 
 @given(st.text(max_size=200))

@@ -14,13 +14,13 @@ from kwire.records.control import ControlType
 from server.console import records
 from server.console.decoders import Decoders, Schemas, avro_decoder, of_schema
 from server.console.filters import parse
-from server.console.messages import MAX_PAGE_TEXT, Search, shorten
+from server.console.messages import MAX_PAGE_TEXT, SearchCount, shorten
 from server.console.records import (
     MAX_BATCH_BYTES,
     MAX_HEADER_TEXT,
     MAX_HEADERS,
-    Found,
-    Wanted,
+    FoundRecords,
+    WantedRecords,
     row_of,
     rows_of,
 )
@@ -28,8 +28,8 @@ from server.console.values import shown
 from tests.support.batches import batch, marker
 
 
-def look(data: bytes, aborted: list[tuple[int, int]] | None = None, **changed: Any) -> Found:
-    wanted = Wanted(0, 0, 1 << 40, None, "auto", 100, False, 1 << 40)._replace(**changed)
+def look(data: bytes, aborted: list[tuple[int, int]] | None = None, **changed: Any) -> FoundRecords:
+    wanted = WantedRecords(0, 0, 1 << 40, None, "auto", 100, False, 1 << 40)._replace(**changed)
     return rows_of(data, wanted, aborted or [])
 
 
@@ -289,7 +289,7 @@ def test_headers_count_for_what_is_read_at_a_time(monkeypatch: pytest.MonkeyPatc
 def test_page_of_long_records_shows_the_first_of_them_in_full() -> None:
     rows = look(batch(0, *[b"{" + b" " * 100 + b'"a": "' + b"x" * 60_000 + b'"}'] * 100)).rows
     assert sum(len(row.value.whole) for row in rows) > MAX_PAGE_TEXT
-    search = Search()
+    search = SearchCount()
     shorten(rows, search)
     assert MAX_PAGE_TEXT - 70_000 < sum(len(row.value.whole) for row in rows) <= MAX_PAGE_TEXT
     assert rows[0].value.whole and not rows[-1].value.whole and rows[-1].value.line

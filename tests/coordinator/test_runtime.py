@@ -29,7 +29,7 @@ from server.coordinator.common.result import Result, Timer
 from server.coordinator.common.runtime import HEAP_TIMERS
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.coordinator import GroupCoordinator, WaitingJoin
-from server.coordinator.group.modern.surroundings import Client
+from server.coordinator.group.modern.surroundings import GroupClient
 from server.coordinator.group.shard import GroupShard
 from server.metadata.topic_partition import TopicPartition
 from server.net.connection_info import ConnectionInfo
@@ -108,7 +108,7 @@ class Broker:
             subscribed_topic_names=["topic"],
             topic_partitions=[],
         )
-        client = Client("client", "/127.0.0.1", 1, lambda name: True)
+        client = GroupClient("client", "/127.0.0.1", 1, lambda name: True)
         return self.coordinator.consumer_group_heartbeat(request, client)
 
     def sync(self, member_id: str, generation: int) -> Any:

@@ -18,7 +18,7 @@ from server.coordinator.common.write_pace import (
 )
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.coordinator import GroupCoordinator
-from server.coordinator.group.modern.surroundings import Client
+from server.coordinator.group.modern.surroundings import GroupClient
 from server.coordinator.group.state import GroupState
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition
@@ -181,7 +181,7 @@ def heartbeat(coordinator: GroupCoordinator, group: str, epoch: int, client: Con
     )
     with caused_by(client):
         return coordinator.consumer_group_heartbeat(
-            request, Client("client", client.client_host, 1, lambda name: True)
+            request, GroupClient("client", client.client_host, 1, lambda name: True)
         )
 
 

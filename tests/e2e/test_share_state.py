@@ -16,7 +16,7 @@ from kwire.records.batch import iter_batches
 from kwire.types import uuid_to_str
 from server.coordinator.share_state.records import (
     ShareRecord,
-    Snapshot,
+    ShareSnapshot,
     decode_record,
     encode_record,
 )
@@ -171,7 +171,7 @@ def without_times(key: bytes, value: bytes | None) -> ShareRecord:
     assert record is not None
     assert encode_record(record) == (key, value)
     found = record.value
-    if isinstance(found, Snapshot):
+    if isinstance(found, ShareSnapshot):
         found = found._replace(create_timestamp=0, write_timestamp=0)
     return ShareRecord(record.key._replace(topic_id=b""), found)
 
@@ -290,4 +290,4 @@ def test_old_records_are_removed(brokers: list[BrokerProcess], begin: Begin) -> 
         assert not any(row["error_code"] for *_, rows in play.answers for row in rows)
         (last, *_) = [decode_record(*each) for each in play.stored()]
         assert last is not None
-        assert isinstance(last.value, Snapshot)
+        assert isinstance(last.value, ShareSnapshot)

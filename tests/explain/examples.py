@@ -9,20 +9,20 @@ from server.explain.facts import (
     GroupFacts,
     GroupMember,
     GroupPartition,
-    Later,
+    LaterRecord,
     Marker,
+    PendingTransaction,
     RecordFacts,
     Replica,
-    Stored,
-    Transaction,
+    StoredRecord,
     TransactionFacts,
 )
 
 NOW = 1_795_420_000_000  # 2026-11-23 07:46:40 UTC
 
-DATA = Stored(NOW - 5000, key_size=3, value_size=10)
+DATA = StoredRecord(NOW - 5000, key_size=3, value_size=10)
 IN_TRANSACTION = replace(DATA, producer_id=7, producer_epoch=2, transactional=True)
-OPEN = Transaction(
+OPEN = PendingTransaction(
     7,
     2,
     15,
@@ -32,7 +32,7 @@ OPEN = Transaction(
     start_ms=NOW - 40_000,
     timeout_ms=60_000,
 )
-HANGING = Transaction(9, 0, 12, NOW - 7_200_000, hanging=True)
+HANGING = PendingTransaction(9, 0, 12, NOW - 7_200_000, hanging=True)
 REPLICAS = (Replica(1, 30, True), Replica(2, 20, True), Replica(3, 12, False))
 
 
@@ -96,7 +96,7 @@ RECORDS: dict[str, RecordFacts] = {
     "above_high_watermark": record(27, replicas=REPLICAS),
     "control_record": record(17, stored=replace(IN_TRANSACTION, control="COMMIT")),
     "compacted_away": record(
-        17, cleanup_policy="compact", gap=(15, 19), later=Later(22, is_tombstone=False)
+        17, cleanup_policy="compact", gap=(15, 19), later=LaterRecord(22, is_tombstone=False)
     ),
     "compacted_or_expired": record(17, cleanup_policy="compact", gap=(15, 19)),
     "missing": record(17, gap=(17, 17)),

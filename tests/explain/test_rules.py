@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.explain.answers import CAUSES
-from server.explain.facts import GroupMember, Later, Marker, Replica, Transaction
+from server.explain.facts import GroupMember, LaterRecord, Marker, PendingTransaction, Replica
 from server.explain.group_rules import explain_group
 from server.explain.record_rules import explain_record
 from server.explain.transaction_rules import explain_transaction
@@ -179,7 +179,9 @@ def test_aborted_record_above_the_last_stable_offset_is_aborted() -> None:
 
 
 def test_record_of_an_open_transaction_behind_another_waits_for_the_first() -> None:
-    first = Transaction(8, 0, 12, transactional_id="older", start_ms=NOW - 5000, timeout_ms=10_000)
+    first = PendingTransaction(
+        8, 0, 12, transactional_id="older", start_ms=NOW - 5000, timeout_ms=10_000
+    )
     facts = record(17, stored=IN_TRANSACTION, last_stable=12, open_transactions=(OPEN, first))
     answer = explain_record(facts)
     assert answer.cause == "above_last_stable_offset"
@@ -199,7 +201,7 @@ def test_last_stable_offset_without_known_transaction_is_still_told() -> None:
 
 
 def test_record_that_gave_way_to_a_tombstone_names_it() -> None:
-    facts = record(17, gap=(17, 17), later=Later(22, is_tombstone=True))
+    facts = record(17, gap=(17, 17), later=LaterRecord(22, is_tombstone=True))
     assert "offset 22 has a tombstone" in explain_record(facts).sentence
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from server.metrics.names import Kind, series_of, snake_case
+from server.metrics.names import MBeanKind, series_of, snake_case
 
 
 @pytest.mark.parametrize(
     ("kind", "bean", "labels", "expected"),
     [
         (
-            Kind.METER,
+            MBeanKind.METER,
             ("kafka.server", "BrokerTopicMetrics", "BytesInPerSec"),
             ("topic",),
             ["kafka_server_brokertopicmetrics_bytesin_total", "kafka_server_brokertopicmetrics_bytesinpersec"],
         ),
         (
-            Kind.PERCENT,
+            MBeanKind.PERCENT,
             ("kafka.network", "SocketServer", "NetworkProcessorAvgIdlePercent"),
             (),
             [
@@ -25,21 +25,21 @@ from server.metrics.names import Kind, series_of, snake_case
                 "kafka_network_socketserver_networkprocessoravgidlepercent",
             ],
         ),
-        (Kind.GAUGE, ("kafka.log", "Log", "Size"), ("topic", "partition"), ["kafka_log_log_size"]),
+        (MBeanKind.GAUGE, ("kafka.log", "Log", "Size"), ("topic", "partition"), ["kafka_log_log_size"]),
         (
-            Kind.GAUGE,
+            MBeanKind.GAUGE,
             ("kafka.server", "KafkaServer", "linux-disk-read-bytes"),
             (),
             ["kafka_server_kafkaserver_linux_disk_read_bytes"],
         ),
         (
-            Kind.GAUGE,
+            MBeanKind.GAUGE,
             ("kafka.coordinator.group", "GroupMetadataManager", "NumGroups"),
             (),
             ["kafka_coordinator_group_groupmetadatamanager_numgroups"],
         ),
         (
-            Kind.FLAT,
+            MBeanKind.FLAT,
             ("kafka.server", "transaction-coordinator-metrics", "partition-load-time-max"),
             (),
             ["kafka_server_transaction_coordinator_metrics_partition_load_time_max"],
@@ -47,7 +47,7 @@ from server.metrics.names import Kind, series_of, snake_case
     ],
 )  # fmt: skip
 def test_bean_has_these_series(
-    kind: Kind, bean: tuple[str, str, str], labels: tuple[str, ...], expected: list[str]
+    kind: MBeanKind, bean: tuple[str, str, str], labels: tuple[str, ...], expected: list[str]
 ) -> None:
     found = series_of(kind, *bean, labels)
     assert [each.name for each in found] == expected
@@ -56,7 +56,7 @@ def test_bean_has_these_series(
 
 def test_confluents_rules_write_labels_of_sockets_in_snake_case() -> None:
     found = series_of(
-        Kind.FLAT, "kafka.server", "socket-server-metrics", "connection-count", ("listener", "networkProcessor")
+        MBeanKind.FLAT, "kafka.server", "socket-server-metrics", "connection-count", ("listener", "networkProcessor")
     )  # fmt: skip
     assert [(each.name, each.labels) for each in found] == [
         ("kafka_server_socket_server_metrics_connection_count", ("listener", "networkProcessor")),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
+from kwire.pipeline.manifest import Archive, ArchiveFile, ManifestEntry
 from kwire.records.batch import BatchBuilder
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 
@@ -112,7 +112,7 @@ def write_archive(
             NOON_MS + claimed[0] * 1000,
             NOON_MS + claimed[-1] * 1000,
         )
-        entry = Entry(topic, partition, claimed[0], claimed[-1], len(claimed), (described,))
+        entry = ManifestEntry(topic, partition, claimed[0], claimed[-1], len(claimed), (described,))
         archive.commit_batch([entry], number)
         files.append(file)
     return files

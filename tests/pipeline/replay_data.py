@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
+from kwire.pipeline.manifest import Archive, ArchiveFile, ManifestEntry
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -105,7 +105,7 @@ def add_to_archive(path: Path, topic: str, partition: int, records: Sequence[Rec
             )
         )
     first = archive.ends().get((topic, partition), records[0].offset)
-    entry = Entry(topic, partition, first, records[-1].offset, len(records), tuple(files))
+    entry = ManifestEntry(topic, partition, first, records[-1].offset, len(records), tuple(files))
     archive.commit_batch([entry], 0)
     return archive
 

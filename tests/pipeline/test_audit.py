@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from kwire.pipeline.audit import job
-from kwire.pipeline.audit.facts import Range
+from kwire.pipeline.audit.facts import ClaimedRange
 from kwire.pipeline.audit.places import archives_at
 from kwire.pipeline.audit.report import Report
 from kwire.pipeline.manifest import Archive, sealed
@@ -163,7 +163,7 @@ def test_topic_archive_replay_and_log_directory_agree(
     assert "not equal to the 301 of" in difference.text
     same = {(one.first, one.second): one for one in report.comparisons}
     archived = next(one for pair, one in same.items() if "archive" in pair[1])
-    assert (archived.equal, archived.range) == (True, Range(100, 300))
+    assert (archived.equal, archived.range) == (True, ClaimedRange(100, 300))
     open_producer.abort_transaction(60)
 
 
@@ -231,7 +231,7 @@ def test_each_planted_fault_is_found(spark: SparkSession, tmp_path: Path) -> Non
     assert ("coverage", "shorter", "good") in text
     by_place = {(Path(one.place).name, one.topic): one for one in report.partitions}
     aborted = by_place["good", "open"]
-    assert (aborted.rows, aborted.range) == (0, Range(0, 5))
+    assert (aborted.rows, aborted.range) == (0, ClaimedRange(0, 5))
     assert aborted.explained == {"aborted transactions": 4, "transaction markers": 1}
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline.audit.compare import Pair, compare
-from kwire.pipeline.audit.facts import Digest, Facts, Range, Span, Stretch, gather
+from kwire.pipeline.audit.facts import (
+    ClaimedRange,
+    Digest,
+    OffsetSpan,
+    PartitionFacts,
+    Stretch,
+    gather,
+)
 from kwire.pipeline.audit.log_facts import LogFacts, put_together
 from kwire.pipeline.audit.segment_scan import scan_segment
 from kwire.records.batch import RecordBatch, rewrite_crc
@@ -24,10 +31,10 @@ def facts_of(folder: Path, start: int = 0) -> LogFacts:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_range_that_one_place_lacks_is_wrong_if_strict(strict: bool) -> None:
-    where, common = ("t", 0), Range(2, 8)
+    where, common = ("t", 0), ClaimedRange(2, 8)
     facts = {
-        (0, where): Facts("a", *where, Range(0, 10), common=common, common_rows=6),
-        (1, where): Facts("b", *where, Range(2, 8), common=common, common_rows=6),
+        (0, where): PartitionFacts("a", *where, ClaimedRange(0, 10), common=common, common_rows=6),
+        (1, where): PartitionFacts("b", *where, ClaimedRange(2, 8), common=common, common_rows=6),
     }
     pair = Pair((0, where), (1, where), common)
     comparison, found = compare(pair, facts, None, strict=strict)  # type: ignore[arg-type]
@@ -41,7 +48,7 @@ def test_range_that_one_place_lacks_is_wrong_if_strict(strict: bool) -> None:
 def test_sound_log_has_nothing_to_tell(tmp_path: Path) -> None:
     write_segments(tmp_path, "t-0", {0: [batch(0, 5), batch(5, 5)], 10: [batch(10, 3)]})
     facts = facts_of(tmp_path / "t-0")
-    assert (facts.range, facts.records, facts.batches) == (Range(0, 13), 13, 3)
+    assert (facts.range, facts.records, facts.batches) == (ClaimedRange(0, 13), 13, 3)
     assert (facts.damages, facts.holes, facts.open, facts.thinned) == ([], [], [], 0)
 
 
@@ -61,7 +68,7 @@ def test_impossible_length_ends_the_walk(tmp_path: Path) -> None:
     file.write_bytes(data)
     facts = facts_of(tmp_path / "t-0")
     assert [one.kind for one in facts.damages] == ["header"]
-    assert facts.holes == [Span(5, 9)]
+    assert facts.holes == [OffsetSpan(5, 9)]
 
 
 def test_segment_truncated_during_the_scan_ends_where_it_does_now(
@@ -109,8 +116,8 @@ def test_cut_batch_is_damage_unless_it_is_the_last_of_the_log(tmp_path: Path) ->
 def test_missing_segment_and_missing_batch_are_holes(tmp_path: Path) -> None:
     write_segments(tmp_path, "t-0", {0: [batch(0, 5)], 20: [batch(20, 5), batch(27, 3)], 30: []})
     facts = facts_of(tmp_path / "t-0")
-    assert facts.holes == [Span(5, 19), Span(25, 26)]
-    assert (facts.hole_offsets, facts.range) == (17, Range(0, 30))
+    assert facts.holes == [OffsetSpan(5, 19), OffsetSpan(25, 26)]
+    assert (facts.hole_offsets, facts.range) == (17, ClaimedRange(0, 30))
 
 
 def test_offsets_that_go_back_and_sequences_that_come_twice_are_damage(tmp_path: Path) -> None:
@@ -153,7 +160,7 @@ def test_golden_log_directory_has_the_records_that_consumers_saw(tmp_path: Path)
         for partition, seen in partitions.items():
             facts = facts_of(log_dir / f"{topic}-{partition}", seen["logStartOffset"])
             assert facts.damages == []
-            assert facts.range == Range(seen["logStartOffset"], seen["endOffset"])
+            assert facts.range == ClaimedRange(seen["logStartOffset"], seen["endOffset"])
             assert facts.records == len(seen["read_uncommitted"])
             assert facts.last_stable_offset == seen["lastStableOffset"]
             if not facts.open:
@@ -169,7 +176,7 @@ def test_gathered_parts_count_gaps_at_both_ends() -> None:
         Stretch(1, 3, 12, 14, 30, 500, 700, content=Digest(2, 3)),
         Stretch(0, 2, 5, 11, 20, 100, 400, gaps=1, missing=5, content=Digest(1, 1)),
     ]
-    facts = gather(Facts("here", "t", 0, Range(3, 20)), parts)
+    facts = gather(PartitionFacts("here", "t", 0, ClaimedRange(3, 20)), parts)
     assert (facts.rows, facts.first_offset, facts.last_offset) == (5, 5, 14)
     assert (facts.gaps, facts.missing) == (3, 5 + 2 + 5)
     assert (facts.min_timestamp, facts.max_timestamp) == (100, 700)

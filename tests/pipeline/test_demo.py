@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kwire.pipeline.demo import Content, main
+from kwire.pipeline.demo import Checksum, main
 
 from ..support.broker_process import REPOSITORY
 
@@ -65,7 +65,7 @@ def test_demo_by_itself_finds_every_record_again(connector: Path) -> None:
 
 def test_content_tells_any_difference() -> None:
     record = (1, b"key", b"value", 5, [("a", b"1"), ("b", None)])
-    known = Content()
+    known = Checksum()
     known.add(*record)
     for other in (
         (2, *record[1:]),
@@ -75,10 +75,10 @@ def test_content_tells_any_difference() -> None:
         (*record[:4], [("a", b"1"), ("b", b"")]),
         (*record[:4], None),
     ):
-        content = Content()
+        content = Checksum()
         content.add(*other)  # type: ignore[arg-type]
         assert content != known
     known.add(*record)
-    twice = Content()
+    twice = Checksum()
     twice.add(*record)
     assert twice != known

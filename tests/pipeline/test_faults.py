@@ -24,7 +24,7 @@ from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline.archive import job
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
-from kwire.pipeline.manifest import Archive, Entry
+from kwire.pipeline.manifest import Archive, ManifestEntry
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.storage import LocalStorage
 
@@ -335,7 +335,7 @@ def test_two_jobs_at_once_archive_nothing_twice(
     other = Archive(desk.path)
 
     def archive_it() -> None:
-        other.commit_batch([Entry(desk.topic, 0, 0, 19, 0, ())], 0)
+        other.commit_batch([ManifestEntry(desk.topic, 0, 0, 19, 0, ())], 0)
 
     with before(monkeypatch, "publish", archive_it):
         desk.fails("two jobs for one topic", "archives what the other did not")

@@ -36,11 +36,11 @@ from kwire.messages.metadata import (
 from kwire.pipeline.archive import fetched
 from kwire.pipeline.archive.fetched import Span
 from kwire.pipeline.audit import gaps
-from kwire.pipeline.audit.facts import Facts, Range
+from kwire.pipeline.audit.facts import ClaimedRange, PartitionFacts
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import COLUMNS
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.stored_batches import Refused, StoredBatches, StoredClient, Unavailable
+from kwire.pipeline.stored_batches import FetchRefused, StoredBatches, StoredClient, Unavailable
 from kwire.records.batch import BatchBuilder, iter_batch_headers
 from kwire.records.compression import Codec
 from kwire.records.record import TimestampType
@@ -137,10 +137,10 @@ def test_damaged_batch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refusal_that_is_final_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise Refused("cannot read", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        raise FetchRefused("cannot read", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     monkeypatch.setattr(StoredClient, "fetch", refuse)
-    with pytest.raises(Refused):
+    with pytest.raises(FetchRefused):
         list(fetched.read(Span("h:1", "orders", 0, 0, 9, True), COLUMNS))
 
 
@@ -418,7 +418,7 @@ def test_address_where_something_else_listens_is_passed_over(fake_wire: FakeWire
 def test_gaps_are_examined_although_the_broker_is_away_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    away: list[Exception] = [Unavailable("away"), Refused("no leader", None)]
+    away: list[Exception] = [Unavailable("away"), FetchRefused("no leader", None)]
     stored = bytes(batch(b"a", b"b"))
 
     def fetch(*_: object, **__: object) -> StoredBatches:
@@ -428,12 +428,12 @@ def test_gaps_are_examined_although_the_broker_is_away_for_a_moment(
 
     monkeypatch.setattr(StoredClient, "fetch", fetch)
     monkeypatch.setattr(gaps, "AGAIN_S", 0)
-    facts = Facts("h:1", "orders", 0, Range(0, 2))
+    facts = PartitionFacts("h:1", "orders", 0, ClaimedRange(0, 2))
     with gaps.TopicGaps("h:1", {}, committed=True) as looker:
         piece = looker._piece(facts, 0)
     assert piece is not None and (piece.start, piece.end) == (0, 2)
-    away.append(Refused("no", ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(Refused):
+    away.append(FetchRefused("no", ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(FetchRefused):
         looker._piece(facts, 7)
 
 

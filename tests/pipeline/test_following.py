@@ -19,7 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline import following
 from kwire.pipeline.cluster import Cluster, refused
-from kwire.pipeline.group_offsets import GroupOffsets
+from kwire.pipeline.group_offsets import BatchOffsets
 from kwire.pipeline.main import main
 from kwire.pipeline.offsets import Offsets, kafka_offsets
 from kwire.pipeline.problems import Problem, explain, unknown
@@ -76,7 +76,7 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster = FakeCluster()
-    offsets = GroupOffsets(cluster, "jobs")  # type: ignore[arg-type]
+    offsets = BatchOffsets(cluster, "jobs")  # type: ignore[arg-type]
 
     def finished(end: int) -> None:
         event: Any = SimpleNamespace(progress=progress({"orders": {"0": end}}, {}))
@@ -304,7 +304,7 @@ def test_client_that_cannot_be_made_for_commits_does_not_end_the_job(
 
     monkeypatch.setattr(cluster_module, "Committer", refuse)
     with Cluster("h:1") as cluster:
-        offsets = GroupOffsets(cluster, "jobs")
+        offsets = BatchOffsets(cluster, "jobs")
         end: Any = SimpleNamespace(progress=progress({"orders": {"0": 5}}, {}))
         offsets.onQueryProgress(end)
         offsets.flush()

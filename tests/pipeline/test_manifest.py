@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline.archive.compaction import runs
-from kwire.pipeline.archive.plan import Range, check, plan
+from kwire.pipeline.archive.plan import OffsetsToArchive, check, plan
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.manifest import (
     SNAPSHOT_EVERY,
     Archive,
     ArchiveFile,
     Conflict,
-    Entry,
+    ManifestEntry,
     sealed,
 )
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.replay.from_archive import archived_partitions
-from kwire.pipeline.replay.plan import Range as ReplayRange
+from kwire.pipeline.replay.plan import RecordRange
 from kwire.pipeline.storage import LocalStorage
 
 PLACE = ("orders", 0)
 
 
-def entry(first: int, last: int, hour: str = "05", size: int = 100) -> Entry:
+def entry(first: int, last: int, hour: str = "05", size: int = 100) -> ManifestEntry:
     path = f"topic=orders/date=2026-01-02/hour={hour}/orders-0-{first:020d}-{last:020d}-b0.parquet"
     rows = last - first + 1
-    return Entry(
+    return ManifestEntry(
         "orders", 0, first, last, rows, (ArchiveFile(path, rows, size, first, last, 1, 2),)
     )
 
@@ -164,17 +164,17 @@ def test_entries_removed_by_hand_are_noticed(archive: Archive) -> None:
             json.dumps({**tree, "added": [] if path is manifests[2] else tree.get("added", [])})
         )
     with pytest.raises(Problem, match=r"no manifest has offsets 10 to 19 of orders-0, which had"):
-        archived_partitions(Archive(archive.path), None, ReplayRange())
+        archived_partitions(Archive(archive.path), None, RecordRange())
     tree = json.loads(content[2])
     tree["added"][0]["files"] = []
     del tree["sha256"]
     manifests[2].write_text(json.dumps(tree))
     with pytest.raises(Problem, match=r"for offsets 10 to 19 of orders-0 do not have 10 records"):
-        archived_partitions(Archive(archive.path), None, ReplayRange())
+        archived_partitions(Archive(archive.path), None, RecordRange())
     tree = json.loads(content[2])
     del tree["sha256"]
     manifests[2].write_text(json.dumps(tree))
-    assert len(archived_partitions(Archive(archive.path), None, ReplayRange())) == 1
+    assert len(archived_partitions(Archive(archive.path), None, RecordRange())) == 1
 
 
 def test_snapshot_is_sealed_too(archive: Archive) -> None:
@@ -251,14 +251,14 @@ def test_taken_name_is_not_written_again(tmp_path: Path) -> None:
 
 def test_batch_goes_on_where_the_archive_ends() -> None:
     ranges = plan({PLACE: 5}, {PLACE: 20}, {PLACE: 0}, {PLACE: 12}, {PLACE: 3}, go_on=False)
-    assert ranges == {PLACE: Range(12, 20)}
+    assert ranges == {PLACE: OffsetsToArchive(12, 20)}
     assert plan({PLACE: 5}, {PLACE: 12}, {PLACE: 0}, {PLACE: 12}, {PLACE: 3}, go_on=False) == {}
 
 
 def test_new_partition_is_read_from_its_beginning() -> None:
-    assert plan({}, {PLACE: 4}, {}, {}, {PLACE: 0}, go_on=False) == {PLACE: Range(0, 4)}
+    assert plan({}, {PLACE: 4}, {}, {}, {PLACE: 0}, go_on=False) == {PLACE: OffsetsToArchive(0, 4)}
     assert plan({PLACE: 7}, {PLACE: 9}, {PLACE: 7}, {}, {PLACE: 0}, go_on=False) == {
-        PLACE: Range(7, 9)
+        PLACE: OffsetsToArchive(7, 9)
     }
 
 
@@ -268,11 +268,11 @@ def test_deleted_offsets_are_told_or_noted() -> None:
     ):
         plan({PLACE: 5}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=False)
     assert plan({PLACE: 5}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=True) == {
-        PLACE: Range(5, 20, (5, 7))
+        PLACE: OffsetsToArchive(5, 20, (5, 7))
     }
     # Spark may have moved on to the existing records.
     assert plan({PLACE: 8}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=True) == {
-        PLACE: Range(5, 20, (5, 7))
+        PLACE: OffsetsToArchive(5, 20, (5, 7))
     }
 
 

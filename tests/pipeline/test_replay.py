@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.main import main
-from kwire.pipeline.manifest import Entry
+from kwire.pipeline.manifest import ManifestEntry
 
 from ..support.broker_process import BrokerProcess, free_port
 from .faults import check_row
@@ -215,7 +215,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
             replay(*words, "--topics", topic, "--into-source")
     # The archived topic no longer exists: it is filled again.
     end = records[-1].offset + 1
-    archive.commit_batch([Entry(topic, 0, end, end, 0, ())], 1, {topic: "another id"})
+    archive.commit_batch([ManifestEntry(topic, 0, end, end, 0, ())], 1, {topic: "another id"})
     with pytest.raises(Started):
         replay("--archive", str(tmp_path))
 

@@ -26,7 +26,7 @@ from kwire.pipeline.replay.from_archive import (
     overlapping,
 )
 from kwire.pipeline.replay.options import check_range, offsets, targets, time_ms
-from kwire.pipeline.replay.plan import Job, Position, Range, Target, Task, shares
+from kwire.pipeline.replay.plan import Job, RecordRange, ReplayPosition, TargetTopic, Task, shares
 from kwire.pipeline.replay.progress import AT_A_TIME, Positions
 from kwire.pipeline.replay.writer import Pace, headers_of
 
@@ -89,19 +89,19 @@ def test_targets_are_one_or_mapped() -> None:
 
 
 def test_position_survives_its_text_and_others_are_refused() -> None:
-    position = Position(12, 7, "abc", "r1")
-    assert Position.of(12, position.metadata()) == position
+    position = ReplayPosition(12, 7, "abc", "r1")
+    assert ReplayPosition.of(12, position.metadata()) == position
     for text in (None, "", "{}", "[]", '{"records": 1}'):
         with pytest.raises(ValueError, match="committed offset 12"):
-            Position.of(12, text)
+            ReplayPosition.of(12, text)
 
 
 def test_positions_of_thousands_of_partitions_are_looked_at_in_turns() -> None:
     source = cast("SourcePartition", SimpleNamespace(topic="a", partition=0, first=0, end=10))
-    tasks = [Task(source, Target("b", 1)) for _ in range(2000)]
+    tasks = [Task(source, TargetTopic("b", 1)) for _ in range(2000)]
     positions = Positions(cast("Cluster", None), Job("job", "abc"), tasks)
-    done, begun = Position(10, 10, "abc", "r1"), Position(5, 5, "abc", "r1")
-    known: list[Position | None] = [None] * 2000
+    done, begun = ReplayPosition(10, 10, "abc", "r1"), ReplayPosition(5, 5, "abc", "r1")
+    known: list[ReplayPosition | None] = [None] * 2000
     assert [len(positions.due(known, turn)) for turn in range(3)] == [AT_A_TIME] * 3
     assert {number for turn in range(32) for number in positions.due(known, turn)} == {*range(2000)}
     known[:100] = [done] * 100
@@ -145,7 +145,7 @@ def test_archived_partition_gives_its_records_in_order(
 ) -> None:
     records = some_records(3000)
     add_to_archive(tmp_path, "t", 4, records)
-    (found,) = archived_partitions(Archive(tmp_path), None, Range())
+    (found,) = archived_partitions(Archive(tmp_path), None, RecordRange())
     assert (found.topic, found.partition) == ("t", 4)
     assert (found.first, found.end) == (records[0].offset, records[-1].offset + 1)
     read = [row for batch in found.read(*limits) for row in batch.to_pylist()]
@@ -165,8 +165,8 @@ def test_archived_partition_gives_its_records_in_order(
 def test_files_outside_of_the_time_are_not_opened(tmp_path: Path) -> None:
     records = some_records(1000)
     add_to_archive(tmp_path, "t", 0, records)
-    within = Range(from_ms=min(one.timestamp for one in records) + 3_600_000)
-    (whole,) = archived_partitions(Archive(tmp_path), None, Range())
+    within = RecordRange(from_ms=min(one.timestamp for one in records) + 3_600_000)
+    (whole,) = archived_partitions(Archive(tmp_path), None, RecordRange())
     (part,) = archived_partitions(Archive(tmp_path), None, within)
     assert 0 < len(part.pieces) < len(whole.pieces)
     kept = sum(within.of_time(batch).num_rows for batch in part.read(0, 10**9))
@@ -175,7 +175,7 @@ def test_files_outside_of_the_time_are_not_opened(tmp_path: Path) -> None:
 
 def test_archive_file_that_is_gone_is_named(tmp_path: Path) -> None:
     add_to_archive(tmp_path, "t", 0, some_records(10))
-    (found,) = archived_partitions(Archive(tmp_path), None, Range())
+    (found,) = archived_partitions(Archive(tmp_path), None, RecordRange())
     Path(found.pieces[0].path).unlink()
     with pytest.raises(Problem) as caught:
         list(found.read(0, 100))
@@ -191,7 +191,7 @@ def test_archive_file_that_is_gone_is_named(tmp_path: Path) -> None:
 
 def test_damaged_archive_file_is_named(tmp_path: Path) -> None:
     add_to_archive(tmp_path, "t", 0, some_records(10))
-    (found,) = archived_partitions(Archive(tmp_path), None, Range())
+    (found,) = archived_partitions(Archive(tmp_path), None, RecordRange())
     Path(found.pieces[0].path).write_bytes(b"PAR1 and nothing more")
     with pytest.raises(Problem) as caught:
         list(found.read(0, 100))
@@ -214,7 +214,7 @@ def test_rate_is_shared_by_what_is_left() -> None:
     class Source:
         topic, partition, first, end, oldest_ms, lost = "t", 0, 0, 100, None, ()
 
-    tasks = [Task(Source(), Target("t", 1)) for _ in range(5)]  # type: ignore[arg-type]
+    tasks = [Task(Source(), TargetTopic("t", 1)) for _ in range(5)]  # type: ignore[arg-type]
     assert shares(tasks, [1] * 5, 2, None) == [([task], None) for task in tasks]
     found = shares(tasks, [100, 10, 20, 30, 40], 2, 1000.0)
     assert [(len(some), rate) for some, rate in found] == [(1, 500.0), (4, 500.0)]
@@ -257,7 +257,7 @@ def test_replay_ends_although_its_progress_waits_for_a_broker(
 ) -> None:
     asked, answered = threading.Event(), threading.Event()
 
-    def refreshed(*_: object) -> list[Position | None]:
+    def refreshed(*_: object) -> list[ReplayPosition | None]:
         asked.set()
         answered.wait(60)
         raise Problem("no broker answers")

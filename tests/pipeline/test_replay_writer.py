@@ -17,7 +17,7 @@ from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.replay.from_archive import archived_partitions
-from kwire.pipeline.replay.plan import Job, Range, Task
+from kwire.pipeline.replay.plan import Job, RecordRange, Task
 from kwire.pipeline.replay.progress import Positions
 from kwire.pipeline.replay.targets import find_targets, warnings
 from kwire.pipeline.replay.writer import Pace, replay_partition, within
@@ -47,12 +47,17 @@ def shown(error: Exception) -> str:
 
 
 def task_of(
-    archive: Path, bootstrap: str, target: str, *, keep: bool = True, within: Range | None = None
+    archive: Path,
+    bootstrap: str,
+    target: str,
+    *,
+    keep: bool = True,
+    within: RecordRange | None = None,
 ) -> Task:
-    (source,) = archived_partitions(Archive(archive), None, Range())
+    (source,) = archived_partitions(Archive(archive), None, RecordRange())
     with Cluster(bootstrap) as cluster:
         ((aim, _),) = find_targets(cluster, {target: 1}).values()
-    return Task(source, aim, within or Range(), keep)
+    return Task(source, aim, within or RecordRange(), keep)
 
 
 def job_of(bootstrap: str, name: str, **more: Any) -> Job:
@@ -88,7 +93,7 @@ def test_range_of_offsets_and_times_goes_by_key_to_any_number_of_partitions(
     add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, topic, 3)
     base = 1_800_000_000_000
-    some = Range(200, 1500, base + 2000, base + 8000)
+    some = RecordRange(200, 1500, base + 2000, base + 8000)
     task = task_of(tmp_path, broker.bootstrap, topic, keep=False, within=some)
     replay_partition(job_of(broker.bootstrap, topic), task, Pace(None))
     found = read_committed(broker.bootstrap, topic, 3)

@@ -9,7 +9,7 @@ import pytest
 
 from kwire.pipeline.durations import duration_ms, shown
 from kwire.pipeline.problems import Problem
-from kwire.pipeline.status.forecast import CHECK_INTERVAL_MS, Fate, Log, forecast
+from kwire.pipeline.status.forecast import CHECK_INTERVAL_MS, Fate, PartitionBounds, forecast
 from kwire.pipeline.status.processed import find_queries
 
 HOUR = 3_600_000
@@ -69,7 +69,7 @@ def test_folder_without_a_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 def test_offsets_below_the_log_start_are_lost() -> None:
-    told = forecast(10, Log(25, 40), DAY, NOW)
+    told = forecast(10, PartitionBounds(25, 40), DAY, NOW)
     assert (told.fate, told.lost) == (Fate.LOST, 15)
 
 
@@ -77,22 +77,32 @@ def test_offsets_below_the_log_start_are_lost() -> None:
     ("needed", "log", "configs", "fate"),
     [
         (5, None, DAY, Fate.GONE),
-        (50, Log(0, 40), DAY, Fate.BEYOND),
-        (40, Log(0, 40), DAY, Fate.CAUGHT_UP),
-        (5, Log(0, 40, NOW), {"cleanup.policy": "compact", "retention.ms": "1"}, Fate.SAFE),
-        (5, Log(0, 40, NOW), {"cleanup.policy": "delete", "retention.ms": "-1"}, Fate.SAFE),
-        (5, Log(0, 40, None), DAY, Fate.UNKNOWN),
+        (50, PartitionBounds(0, 40), DAY, Fate.BEYOND),
+        (40, PartitionBounds(0, 40), DAY, Fate.CAUGHT_UP),
+        (
+            5,
+            PartitionBounds(0, 40, NOW),
+            {"cleanup.policy": "compact", "retention.ms": "1"},
+            Fate.SAFE,
+        ),
+        (
+            5,
+            PartitionBounds(0, 40, NOW),
+            {"cleanup.policy": "delete", "retention.ms": "-1"},
+            Fate.SAFE,
+        ),
+        (5, PartitionBounds(0, 40, None), DAY, Fate.UNKNOWN),
     ],
 )
 def test_fates_without_a_time_left(
-    needed: int, log: Log | None, configs: dict[str, str], fate: Fate
+    needed: int, log: PartitionBounds | None, configs: dict[str, str], fate: Fate
 ) -> None:
     told = forecast(needed, log, configs, NOW)
     assert (told.fate, told.left_ms) == (fate, None)
 
 
 def test_time_left_is_counted_from_the_next_record_needed() -> None:
-    log = Log(0, 40, needed_ms=NOW - 23 * HOUR, newest_ms=NOW - 2 * HOUR)
+    log = PartitionBounds(0, 40, needed_ms=NOW - 23 * HOUR, newest_ms=NOW - 2 * HOUR)
     told = forecast(5, log, DAY, NOW)
     assert (told.fate, told.left_ms) == (Fate.EXPIRING, HOUR)
     # Its segment may extend to the newest record of the log.
@@ -100,7 +110,7 @@ def test_time_left_is_counted_from_the_next_record_needed() -> None:
 
 
 def test_retention_that_is_over_is_due_now() -> None:
-    log = Log(0, 40, needed_ms=NOW - 25 * HOUR, newest_ms=NOW - 25 * HOUR)
+    log = PartitionBounds(0, 40, needed_ms=NOW - 25 * HOUR, newest_ms=NOW - 25 * HOUR)
     told = forecast(5, log, DAY, NOW)
     assert (told.fate, told.left_ms, told.latest_ms) == (Fate.DUE, 0, 0)
 
@@ -108,7 +118,7 @@ def test_retention_that_is_over_is_due_now() -> None:
 def test_size_limit_that_comes_first_decides() -> None:
     configs = {**DAY, "retention.bytes": "1500"}
     # 1000 of 2000 bytes are after the offset, and arrived in ten hours: the other 500 take five.
-    log = Log(0, 40, needed_ms=NOW - 10 * HOUR, newest_ms=NOW, size=2000)
+    log = PartitionBounds(0, 40, needed_ms=NOW - 10 * HOUR, newest_ms=NOW, size=2000)
     told = forecast(20, log, configs, NOW)
     assert (told.fate, told.left_ms) == (Fate.EXPIRING, 5 * HOUR)
     assert forecast(5, log, configs, NOW).fate is Fate.DUE

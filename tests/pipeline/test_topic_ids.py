@@ -17,7 +17,7 @@ from kwire.pipeline.aggregate.read_topics import FILE, ReadTopics
 from kwire.pipeline.archive.checks import Checks
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
-from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, Conflict, Entry
+from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, Conflict, ManifestEntry
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.replay.into_source import doubled, ids_in_source
 from kwire.pipeline.topic_ids import id_text, made_anew
@@ -43,8 +43,8 @@ def cluster_of(**ids: str) -> Any:
     return FakeCluster(ids)
 
 
-def entry(first: int, last: int) -> Entry:
-    return Entry("orders", 0, first, last, 0, ())
+def entry(first: int, last: int) -> ManifestEntry:
+    return ManifestEntry("orders", 0, first, last, 0, ())
 
 
 @pytest.fixture

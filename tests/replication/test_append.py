@@ -21,7 +21,7 @@ from kwire.records.compression import Codec
 from server.log import validator
 from server.log.validator import INLINE_REWRITE_BYTES, AppendError, AppendInfo, AppendOrigin
 from server.replication import append
-from server.replication.append import AppendRow, Granted, Verifier
+from server.replication.append import AppendRow, AppendVerifier, Granted
 from server.replication.partition import Partition
 from server.turns import Turns
 from server.workers import TookTooLong, TookTooMuch
@@ -57,7 +57,7 @@ def begin(
     *rows: AppendRow,
     acks: int = 1,
     timeout_ms: int | None = 60_000,
-    verifier: Verifier | None = None,
+    verifier: AppendVerifier | None = None,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     client: Any = None,
 ) -> list[Result] | asyncio.Future[list[Result]]:

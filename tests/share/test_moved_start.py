@@ -5,7 +5,7 @@ test names.
 from __future__ import annotations
 
 from kwire.errors import ErrorCode
-from server.share.acknowledgement import ACCEPT, OFFSET_NOT_ACQUIRED, REJECT, RELEASE, Refusal
+from server.share.acknowledgement import ACCEPT, OFFSET_NOT_ACQUIRED, REJECT, RELEASE, ShareRefusal
 
 from .windows import Window
 
@@ -158,7 +158,7 @@ def test_who_acknowledges_after_the_start_moved_and_the_lock_ended_is_refused() 
     window.machine.move_start(9)
     window.expire()
     assert window.states == ["2-6 archived 1", "7-8 archived 1", "9-11 available 1"]
-    assert window.acknowledge((7, 11, ACCEPT)) == Refusal(
+    assert window.acknowledge((7, 11, ACCEPT)) == ShareRefusal(
         ErrorCode.INVALID_RECORD_STATE, OFFSET_NOT_ACQUIRED
     )
     assert window.acquire((7, 11), at=9) == [(9, 11, 2)]

@@ -20,11 +20,11 @@ from server.share.acknowledgement import (
     REJECT,
     RELEASE,
     RENEW,
-    Refusal,
+    ShareRefusal,
     acknowledge,
 )
 from server.share.acquisition import _without, acquire
-from server.share.in_flight import Run, StateWrite
+from server.share.in_flight import StateRun, StateWrite
 from server.share.locks import MAX_DELIVERIES
 from server.share.partition import SharePartition
 from server.share.states import RecordState
@@ -343,7 +343,7 @@ def test_offsets_that_were_not_acquired_are_refused(
     window.acquire((5, 10))
     if asked[0] == 0:
         window.machine.start_offset = 0  # the window begins with a gap
-    assert window.acknowledge(asked) == Refusal(error, message)
+    assert window.acknowledge(asked) == ShareRefusal(error, message)
     assert window.states == ["5-10 acquired 1 one"]
 
 
@@ -352,10 +352,10 @@ def test_records_of_another_member_are_refused() -> None:
     window = Window()
     window.acquire((0, 9))
     refused = window.acknowledge((0, 9, ACCEPT), member="two")
-    assert refused == Refusal(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
+    assert refused == ShareRefusal(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
     window.acknowledge((0, 4, RELEASE))
     window.acquire((0, 9), at=0, member="two")
-    assert window.acknowledge((3, 6, ACCEPT), member="two") == Refusal(
+    assert window.acknowledge((3, 6, ACCEPT), member="two") == ShareRefusal(
         ErrorCode.INVALID_RECORD_STATE, NOT_OWNER_OF_OFFSET
     )
     assert window.states == ["0-4 acquired 2 two", "5-9 acquired 1 one"]
@@ -366,12 +366,12 @@ def test_records_that_nobody_has_are_refused() -> None:
     window = Window()
     window.acquire((0, 9))
     window.acknowledge((0, 9, RELEASE))
-    assert window.acknowledge((0, 9, ACCEPT)) == Refusal(
+    assert window.acknowledge((0, 9, ACCEPT)) == ShareRefusal(
         ErrorCode.INVALID_RECORD_STATE, NOT_ACQUIRED
     )
     window.acquire((0, 9))
     window.acknowledge((2, 3, RELEASE))
-    assert window.acknowledge((1, 2, ACCEPT)) == Refusal(
+    assert window.acknowledge((1, 2, ACCEPT)) == ShareRefusal(
         ErrorCode.INVALID_RECORD_STATE, OFFSET_NOT_ACQUIRED
     )
 
@@ -383,7 +383,7 @@ def test_refusal_takes_back_the_rest_of_the_request() -> None:
     window.acquire((5, 9))
     window.acquire((10, 14), member="two")
     refused = window.acknowledge((0, 4, ACCEPT), (6, 7, REJECT), (10, 14, ACCEPT))
-    assert refused == Refusal(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
+    assert refused == ShareRefusal(ErrorCode.INVALID_RECORD_STATE, NOT_OWNER)
     assert window.states == ["0-4 acquired 1 one", "5-9 acquired 1 one", "10-14 acquired 1 two"]
     assert window.machine.delivery_complete_count == 0
 
@@ -410,7 +410,7 @@ def test_records_belong_to_nobody_until_their_state_is_stored() -> None:
     assert window.states == ["0-9 available... 1"]
     assert window.offsets == (0, 9, 10)
     assert window.acquire((0, 9), member="two") == []
-    assert window.acknowledge((0, 9, ACCEPT)) == Refusal(
+    assert window.acknowledge((0, 9, ACCEPT)) == ShareRefusal(
         ErrorCode.INVALID_RECORD_STATE, NOT_ACQUIRED
     )
     assert window.complete(write)
@@ -547,7 +547,7 @@ def test_lock_that_has_ended_cannot_be_renewed() -> None:
     window = Window()
     window.acquire((0, 9))
     window.expire()
-    assert window.acknowledge((0, 9, RENEW)) == Refusal(
+    assert window.acknowledge((0, 9, RENEW)) == ShareRefusal(
         ErrorCode.INVALID_RECORD_STATE, NOT_ACQUIRED
     )
 
@@ -557,7 +557,7 @@ def test_group_may_forbid_renewing(asked: tuple[int, int, int]) -> None:
     """testRenewAcknowledgeDisabledWithCompleteBatchAck, ...WithPerOffsetAck."""
     window = Window(renews=False)
     window.acquire((0, 9))
-    assert window.acknowledge(asked) == Refusal(ErrorCode.INVALID_RECORD_STATE, NO_RENEWAL)
+    assert window.acknowledge(asked) == ShareRefusal(ErrorCode.INVALID_RECORD_STATE, NO_RENEWAL)
     assert window.states == ["0-9 acquired 1 one"]
 
 
@@ -722,7 +722,7 @@ def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window()
     window.acquire((0, 99))
     refused = window.acknowledge((0, 9, [RELEASE, ACCEPT] * 5))
-    assert refused == Refusal(ErrorCode.INVALID_RECORD_STATE, acknowledgement.TOO_MANY_PARTS)
+    assert refused == ShareRefusal(ErrorCode.INVALID_RECORD_STATE, acknowledgement.TOO_MANY_PARTS)
     assert window.states == ["0-99 acquired 1 one"]
     assert window.acknowledge((0, 99, ACCEPT)) == [(0, 99, 2, 1)]
 
@@ -798,7 +798,7 @@ def test_run_goes_only_where_the_table_allows(state: RecordState, target: Record
         (RecordState.ACQUIRED, RecordState.ACKNOWLEDGED),
         (RecordState.ACQUIRED, RecordState.ARCHIVED),
     }
-    partition, run = SharePartition(0, 5), Run(3, 9, state, 1)
+    partition, run = SharePartition(0, 5), StateRun(3, 9, state, 1)
     if (state, target) in allowed:
         partition.set_state(run, target)
         assert run.state is target

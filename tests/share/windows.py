@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from kwire.records.batch import BatchHeader
 from server.coordinator.share_state.rows import StateBatch
 from server.share import acknowledgement, acquisition, locks, writes
-from server.share.acknowledgement import Acknowledged, Refusal
+from server.share.acknowledgement import Acknowledged, ShareRefusal
 from server.share.acquisition import AcquireLimits
 from server.share.fetched import Fetched, FetchedBatch
-from server.share.in_flight import Run, StateWrite
+from server.share.in_flight import StateRun, StateWrite
 from server.share.partition import BATCH_BYTES, RUN_BYTES, SharePartition
 from server.share.settings import ShareSettings
 from server.turns import exhaust
@@ -71,7 +71,7 @@ class Window:
 
     def begin(
         self, *asked: tuple[int, int, int | Sequence[int]], member: str = "one"
-    ) -> StateWrite | Refusal:
+    ) -> StateWrite | ShareRefusal:
         """Acknowledge, and leave the write to the test."""
         batches = [
             Acknowledged(first, last, [types] if isinstance(types, int) else types)
@@ -83,15 +83,15 @@ class Window:
 
     def acknowledge(
         self, *asked: tuple[int, int, int | Sequence[int]], member: str = "one"
-    ) -> list[tuple[int, int, int, int]] | Refusal:
+    ) -> list[tuple[int, int, int, int]] | ShareRefusal:
         """Acknowledge, and return the stored states."""
         write = self.begin(*asked, member=member)
-        if isinstance(write, Refusal):
+        if isinstance(write, ShareRefusal):
             return write
         self.complete(write)
         return [tuple(each) for each in write.batches]  # type: ignore[misc]
 
-    def complete(self, write: StateWrite | Refusal, stored: bool = True) -> bool:
+    def complete(self, write: StateWrite | ShareRefusal, stored: bool = True) -> bool:
         assert isinstance(write, StateWrite), write
         changed = exhaust(writes.complete_write(self.machine, write, stored, self.now_ms))
         self.check()
@@ -147,7 +147,7 @@ class Window:
             assert machine.end_offset >= before
 
 
-def shown(run: Run) -> str:
+def shown(run: StateRun) -> str:
     member = f" {run.member_id}" if run.member_id else ""
     waits = "..." if run.write is not None else ""
     return f"{run.first}-{run.last} {NAMES[run.state]}{waits} {run.delivery_count}{member}"

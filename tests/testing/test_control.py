@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from kwire.server.http.messages import HttpRequest
 from kwire.server.metadata.endpoint import Endpoint
 from kwire.testing import DiskFault, Fault, Recorder
-from kwire.testing.control import OPERATIONS, Control, Operation, openapi
+from kwire.testing.control import OPERATIONS, Control, ControlOperation, openapi
 from kwire.testing.served import forget, tell
 from kwire.testing.served_broker import ServedBroker
 from kwire.testing.words import DISK_FAULT, FAULT, REQUESTS, Word, checked
@@ -272,7 +272,7 @@ HOSTILE = (
     ids=lambda each: f"{each.method} {each.path}",
 )
 def test_value_of_any_kind_is_accepted_or_refused_by_its_name(
-    port: Port, operation: Operation
+    port: Port, operation: ControlOperation
 ) -> None:
     rules = [FAULT, DISK_FAULT] if operation.path == "/v1/faults" else [operation.body or {}]
     for words in rules:
@@ -302,7 +302,7 @@ def test_value_of_any_kind_is_accepted_or_refused_by_its_name(
     ids=lambda each: f"{each.method} {each.path}",
 )
 def test_part_of_a_path_or_query_of_any_kind_is_accepted_or_refused(
-    port: Port, operation: Operation
+    port: Port, operation: ControlOperation
 ) -> None:
     number = port.done("POST", "/v1/recordings")["id"]
     hostile = [

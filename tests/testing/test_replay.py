@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwire.testing import Broker, Recorder, SecureBroker
-from kwire.testing.compare import Comparison, Difference, compare, recorded
+from kwire.testing.compare import Difference, IdComparison, compare, recorded
 from kwire.testing.recording import load
 from kwire.testing.replay import play
 from server.__main__ import main
@@ -164,7 +164,7 @@ def test_file_that_is_no_recording_is_refused(
 
 def rows(one: Any, other: Any) -> list[tuple[str, Any, Any]]:
     """The differences of two JSON values."""
-    return list(Comparison()._differ(one, other, "", "", ""))
+    return list(IdComparison()._differ(one, other, "", "", ""))
 
 
 def test_ids_are_paired_one_to_one() -> None:

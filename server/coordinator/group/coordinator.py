@@ -46,8 +46,8 @@ from .listing import describe_consumer_group, describe_group, list_group
 from .memory import GroupMemory
 from .modern.draft import AssignTarget
 from .modern.group import ModernGroup
-from .modern.refusal import Refusal
-from .modern.surroundings import Client, GroupSettings, Metadata
+from .modern.refusal import GroupRefusal
+from .modern.surroundings import GroupClient, GroupSettings, Metadata
 from .modern.topic_hash import TopicHashes
 from .offsets import FetchedOffset, commit_error, transactional_commit_error
 from .rebalance import join_error, sync_error
@@ -277,12 +277,12 @@ class GroupCoordinator(FrontDesk[GroupConfig, GroupShard]):
     # Members of the consumer protocol
 
     def consumer_group_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client
+        self, request: ConsumerGroupHeartbeatRequest, client: GroupClient
     ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
         """Let a member join, stay or leave."""
         try:
             check_request(request, client.version, self.config.consumer_assignors)
-        except Refusal as refusal:
+        except GroupRefusal as refusal:
             return refused(refusal)
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):

@@ -22,7 +22,7 @@ from .memory import GroupMemory
 from .offset_store import OffsetStore
 
 
-class Committer(NamedTuple):
+class CommitSender(NamedTuple):
     """The sender of a commit, as the request describes it; `version` is that of the API."""
 
     generation_id: int
@@ -69,11 +69,11 @@ class AnyGroup(Protocol):
     @property
     def is_dead(self) -> bool: ...
 
-    def validate_commit(self, sender: Committer) -> ErrorCode:
+    def validate_commit(self, sender: CommitSender) -> ErrorCode:
         """Check whether the sender may commit offsets."""
         ...
 
-    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+    def partition_check(self, sender: CommitSender) -> PartitionCheck | None:
         """Return the check for single partitions of a commit that is allowed as a whole; None if all are allowed."""
         ...
 

@@ -38,7 +38,7 @@ def offset_bytes(tp: TopicPartition, value: OffsetAndMetadata) -> int:
     return OFFSET_BYTES + len(tp.topic) + getsizeof(value.metadata)
 
 
-class Stored(NamedTuple):
+class StoredOffset(NamedTuple):
     """An offset and its position in the log: positions are compared, never added."""
 
     position: int
@@ -58,9 +58,9 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self.held_bytes = 0
-        self.committed: dict[TopicPartition, Stored] = {}
+        self.committed: dict[TopicPartition, StoredOffset] = {}
         self.pending: dict[TopicPartition, int] = {}
-        self.transactional: dict[int, dict[TopicPartition, Stored]] = {}
+        self.transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
         self.pending_transactional: dict[int, dict[TopicPartition, int]] = {}
 
     def __bool__(self) -> bool:
@@ -107,13 +107,16 @@ class OffsetStore:
     ) -> None:
         """Apply a record of the log; None is a tombstone. Called in log order."""
         if producer_id < 0:
-            self._put(self.committed, tp, None if value is None else Stored(position, value))
+            self._put(self.committed, tp, None if value is None else StoredOffset(position, value))
             return
         offsets = self.transactional.setdefault(producer_id, {})
-        self._put(offsets, tp, None if value is None else Stored(position, value))
+        self._put(offsets, tp, None if value is None else StoredOffset(position, value))
 
     def _put(
-        self, offsets: dict[TopicPartition, Stored], tp: TopicPartition, stored: Stored | None
+        self,
+        offsets: dict[TopicPartition, StoredOffset],
+        tp: TopicPartition,
+        stored: StoredOffset | None,
     ) -> None:
         before = offsets.get(tp)
         if before is not None:

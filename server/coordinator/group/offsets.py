@@ -34,7 +34,7 @@ from kwire.types import ZERO_UUID
 from ...metadata.topic_partition import TopicPartition
 from ..common.result import Result
 from .config import GroupConfig
-from .kinds import AnyGroup, Committer
+from .kinds import AnyGroup, CommitSender
 from .offset_store import NO_OFFSET, OffsetAndMetadata
 from .rebalance import keep_alive
 from .records import GroupRecord, OffsetRecord
@@ -96,7 +96,7 @@ def commit_offsets(
     topic_id: Callable[[str], bytes | None] = lambda name: None,
 ) -> None:
     """Store the offsets of a member or of a simple consumer."""
-    sender = Committer(
+    sender = CommitSender(
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
@@ -152,7 +152,7 @@ def commit_transactional_offsets(
     topic_id: Callable[[str], bytes | None] = lambda name: None,
 ) -> None:
     """Store offsets that take effect when the producer's transaction is committed."""
-    sender = Committer(
+    sender = CommitSender(
         request.generation_id,
         request.member_id,
         request.group_instance_id,
@@ -192,7 +192,7 @@ def commit_transactional_offsets(
 
 def partitions_error(
     group: AnyGroup,
-    sender: Committer,
+    sender: CommitSender,
     request: OffsetCommitRequest | TxnOffsetCommitRequest,
     topic_id: Callable[[str], bytes | None],
 ) -> ErrorCode:

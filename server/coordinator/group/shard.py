@@ -33,7 +33,7 @@ from .consumer.replay import replay as replay_consumer_group
 from .kinds import AnyGroup, GroupRules
 from .memory import GROUP_BYTES, GroupMemory
 from .modern.draft import AssignTarget
-from .modern.machine import OperationStored, Writes
+from .modern.machine import GroupWrites, OperationStored
 from .modern.surroundings import GroupSettings, Metadata
 from .modern.topic_hash import TopicHashes
 from .records import GroupRecord, OffsetRecord
@@ -84,7 +84,7 @@ class GroupShard:
         self.groups: dict[str, AnyGroup] = {}
         self.classic = ClassicGroups(self)
         metadata = metadata or no_metadata(config)
-        self.writes = Writes()
+        self.writes = GroupWrites()
         self.consumer = ConsumerGroups(self, self.classic, metadata, self.writes)
         self.share = ShareGroups(self, metadata, self.writes)
         self.groups_of_producer: dict[int, set[str]] = {}

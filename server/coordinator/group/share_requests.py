@@ -44,8 +44,8 @@ from ..share_state.rows import (
     StateSummary,
 )
 from .listing import describe_share_group
-from .modern.refusal import Refusal
-from .modern.surroundings import Client
+from .modern.refusal import GroupRefusal
+from .modern.surroundings import GroupClient
 from .share.heartbeat import check_request, refused
 from .share.records import NamedPartitions
 from .share.sentences import sentence
@@ -129,12 +129,12 @@ class ShareGroupRequests:
     # Members
 
     def heartbeat(
-        self, request: ShareGroupHeartbeatRequest, client: Client
+        self, request: ShareGroupHeartbeatRequest, client: GroupClient
     ) -> ShareGroupHeartbeatResponse | Awaitable[ShareGroupHeartbeatResponse]:
         """Let a member join, stay or leave."""
         try:
             check_request(request)
-        except Refusal as refusal:
+        except GroupRefusal as refusal:
             return refused(refusal)
         return self._groups.run(
             request.group_id,

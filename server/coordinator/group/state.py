@@ -19,7 +19,7 @@ from ...metadata.topic_partition import TopicPartition
 from ...shares import NOBODY
 from ..common.transition import IllegalTransition
 from .counted import CountedGroup
-from .kinds import Committer, PartitionCheck
+from .kinds import CommitSender, PartitionCheck
 from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, GroupMemory
 from .offset_store import OffsetStore
 
@@ -246,7 +246,7 @@ class Group(CountedGroup):
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def validate_commit(self, sender: Committer) -> ErrorCode:
+    def validate_commit(self, sender: CommitSender) -> ErrorCode:
         """Check whether the sender may commit.
 
         Shape: generation -1 without a member means a simple consumer or an administrator. They may commit while the
@@ -270,7 +270,7 @@ class Group(CountedGroup):
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+    def partition_check(self, sender: CommitSender) -> PartitionCheck | None:
         """A member of this generation may commit for every partition."""
         return None
 

@@ -25,7 +25,7 @@ KEPT_NAMES = 200_000
 NOTHING: frozenset[str] = frozenset()
 
 
-class Search:
+class NameSearch:
     """A search for the names that a test accepts. Several generators may advance it, a name at a time.
 
     Shape: `found` has the names in their order, or is the searched tuple itself if all are accepted; `as_set` is set by
@@ -68,8 +68,8 @@ class TopicMatches:
     def __init__(self) -> None:
         self._topics: Iterable[str] = ()
         self._names: tuple[str, ...] = ()
-        self.views: dict[Hashable, Search] = {}
-        self.matches: dict[tuple[tuple[str, ...], str], Search] = {}
+        self.views: dict[Hashable, NameSearch] = {}
+        self.matches: dict[tuple[tuple[str, ...], str], NameSearch] = {}
         self.sets: dict[frozenset[str], frozenset[str]] = {}
         self._in_sets = 0
 
@@ -88,7 +88,7 @@ class TopicMatches:
         sees = getattr(may_describe, "sees", may_describe)
         view = self.views.get(sees)
         if view is None:
-            view = _keep(self.views, sees, Search(self._names, may_describe), KEPT_VIEWS)
+            view = _keep(self.views, sees, NameSearch(self._names, may_describe), KEPT_VIEWS)
         visible = yield from view.steps()
         found: dict[str, frozenset[str]] = {}
         for regex in regexes:
@@ -99,7 +99,7 @@ class TopicMatches:
                 except InvalidPattern:
                     found[regex] = NOTHING
                     continue
-                search = Search(visible, pattern.matches)
+                search = NameSearch(visible, pattern.matches)
                 _keep(self.matches, (visible, regex), search, KEPT_MATCHES)
             names = yield from search.steps()
             if search.as_set is None:

@@ -60,7 +60,7 @@ Operation = StateOperation[Any, StateOutcome]
 ShareKey = tuple[str, bytes, int]
 
 
-class Asked(NamedTuple):
+class AskedRow(NamedTuple):
     """A row that waits for the answer of another broker."""
 
     operation: Operation
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
     answer: asyncio.Future[StateOutcome]
 
 
-class Queued(NamedTuple):
+class QueuedOperation(NamedTuple):
     """An operation on a row, which runs when the earlier ones on the same share partition are done."""
 
     operation: Operation
@@ -98,9 +98,9 @@ class StatePersister:
         self._metadata = metadata
         self._ensure_topic = ensure_topic
         self._send_to = send
-        self._sender: InterBrokerSender[Asked] = InterBrokerSender(self._send, _not_reached)
+        self._sender: InterBrokerSender[AskedRow] = InterBrokerSender(self._send, _not_reached)
         #: The operations that wait for the one in progress; no entry without one in progress.
-        self._queues: dict[ShareKey, deque[Queued]] = {}
+        self._queues: dict[ShareKey, deque[QueuedOperation]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._creating: asyncio.Task[None] | None = None
 
@@ -153,7 +153,7 @@ class StatePersister:
         answered: Callable[[StateOutcome], None],
     ) -> None:
         key = group_id, row.topic_id, row.partition
-        asked = Queued(operation, group_id, row, answered)
+        asked = QueuedOperation(operation, group_id, row, answered)
         queue = self._queues.get(key)
         if queue is not None:
             queue.append(asked)
@@ -180,7 +180,7 @@ class StatePersister:
         del self._queues[key]
 
     async def _until_done(
-        self, asked: Queued, answer: StateOutcome | Awaitable[StateOutcome], key: ShareKey
+        self, asked: QueuedOperation, answer: StateOutcome | Awaitable[StateOutcome], key: ShareKey
     ) -> None:
         operation, group_id, row, answered = asked
         backoff_s = FIRST_BACKOFF_S
@@ -222,7 +222,7 @@ class StatePersister:
         if found.leader == self._broker_id or self._send_to is None:
             return self._coordinator.ask(operation, group_id, row)
         future: asyncio.Future[StateOutcome] = asyncio.get_running_loop().create_future()
-        self._sender.add(found.leader, Asked(operation, group_id, row, future))
+        self._sender.add(found.leader, AskedRow(operation, group_id, row, future))
         return future
 
     async def _create_topic(self, operation: Operation, row: StatePartition) -> StateOutcome:
@@ -239,12 +239,12 @@ class StatePersister:
         except Exception:  # the waiting callers retry
             logger.exception("%s cannot be created", SHARE_GROUP_STATE_TOPIC)
 
-    async def _send(self, broker_id: int, asked: list[Asked]) -> None:
+    async def _send(self, broker_id: int, asked: list[AskedRow]) -> None:
         """Send the waiting rows for a broker, as one request per operation and group.
 
         Errors: OSError.
         """
-        requests: dict[tuple[Operation, str], list[Asked]] = {}
+        requests: dict[tuple[Operation, str], list[AskedRow]] = {}
         for each in asked:
             requests.setdefault((each.operation, each.group_id), []).append(each)
         assert self._send_to is not None
@@ -261,7 +261,7 @@ class StatePersister:
                     )
 
 
-def _not_reached(asked: list[Asked]) -> None:
+def _not_reached(asked: list[AskedRow]) -> None:
     for each in asked:
         if not each.answer.done():
             each.answer.set_result(

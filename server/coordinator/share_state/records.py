@@ -29,7 +29,7 @@ class ShareKey(NamedTuple):
     partition: int
 
 
-class Snapshot(NamedTuple):
+class ShareSnapshot(NamedTuple):
     """The whole state of a share partition. Units: times in ms since the epoch."""
 
     snapshot_epoch: int
@@ -59,11 +59,11 @@ class ShareRecord(NamedTuple):
     """A record of one share partition; None deletes its state."""
 
     key: ShareKey
-    value: Snapshot | Update | None
+    value: ShareSnapshot | Update | None
 
 
 #: The fields before the batches.
-_snapshot_fields = attrgetter(*Snapshot._fields[:-1])
+_snapshot_fields = attrgetter(*ShareSnapshot._fields[:-1])
 _update_fields = attrgetter(*Update._fields[:-1])
 
 _KEYS = keys([stored.ShareSnapshotKey, stored.ShareUpdateKey])
@@ -100,7 +100,9 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
         update = decode_value(stored.ShareUpdateValue, value)
         return ShareRecord(share_key, Update._make((*_update_fields(update), _batches(update))))
     snapshot = decode_value(stored.ShareSnapshotValue, value)
-    return ShareRecord(share_key, Snapshot._make((*_snapshot_fields(snapshot), _batches(snapshot))))
+    return ShareRecord(
+        share_key, ShareSnapshot._make((*_snapshot_fields(snapshot), _batches(snapshot)))
+    )
 
 
 def _batches(

@@ -1,7 +1,7 @@
 """The share coordinator's state machine: one partition of __share_group_state.
 
 A share partition may have several changes in progress. Each change is computed from the state after the earlier ones
-(`Changes.latest`), as if they were committed. An answer is sent only when every change that it depends on is committed.
+(`PendingRecords.latest`), as if they were committed. An answer is sent only when every change that it depends on is committed.
 Source: ShareCoordinatorShard.
 """
 
@@ -16,7 +16,7 @@ from kwire.errors import ErrorCode
 from ..common.result import Result, Timer
 from .batches import is_plain
 from .config import ShareCoordinatorConfig
-from .records import ShareKey, ShareRecord, Snapshot, Update, decode_record, encode_record
+from .records import ShareKey, ShareRecord, ShareSnapshot, Update, decode_record, encode_record
 from .rows import (
     UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
     UNINITIALIZED_START_OFFSET,
@@ -71,7 +71,7 @@ WRITE_ERRORS = {
 
 
 @dataclass(eq=False, slots=True)
-class Change:
+class PendingRecord:
     """A record that is being written.
 
     Shape: `replies` are (token, answer) pairs to send when it is committed.
@@ -82,10 +82,10 @@ class Change:
 
 
 @dataclass(eq=False, slots=True)
-class Changes:
+class PendingRecords:
     """The records of a share partition that are being written, and the state after them."""
 
-    waiting: list[Change]
+    waiting: list[PendingRecord]
     latest: ShareState | None
 
 
@@ -119,7 +119,7 @@ class ShareShard:
         self.partitions_of = partitions_of
         #: The committed states.
         self.states: dict[ShareKey, ShareState] = {}
-        self.changes: dict[ShareKey, Changes] = {}
+        self.changes: dict[ShareKey, PendingRecords] = {}
 
     # Operations
 
@@ -140,7 +140,7 @@ class ShareShard:
         if refusal is not None:
             return self.at_once(token, refusal)
         known = row.start_offset != UNINITIALIZED_START_OFFSET
-        snapshot = Snapshot(
+        snapshot = ShareSnapshot(
             0 if state is None else following(state.snapshot.snapshot_epoch),
             row.state_epoch,
             0,
@@ -318,7 +318,7 @@ class ShareShard:
     def write_record(
         self,
         key: ShareKey,
-        value: Snapshot | Update | None,
+        value: ShareSnapshot | Update | None,
         token: int,
         answer: Any,
         latest: ShareState | None = None,
@@ -336,12 +336,12 @@ class ShareShard:
         ticket = []
         for record in records:
             key = record.key
-            one = Change(record)
+            one = PendingRecord(record)
             ticket.append(one)
             latest = known or after(self.latest(key), record.value, limit)
             changes = self.changes.get(key)
             if changes is None:
-                self.changes[key] = Changes([one], latest)
+                self.changes[key] = PendingRecords([one], latest)
             else:
                 changes.waiting.append(one)
                 changes.latest = latest
@@ -382,7 +382,7 @@ class ShareShard:
         """Ignored, because this topic has no transactions."""
         return iter(())
 
-    def completed(self, ticket: list[Change], error: ErrorCode, now_ms: int) -> Result[Any]:
+    def completed(self, ticket: list[PendingRecord], error: ErrorCode, now_ms: int) -> Result[Any]:
         """Answer the requests that waited for a batch; after a timeout, a later call reports the outcome."""
         result: Result[Any] = Result()
         for one in ticket:
@@ -393,7 +393,7 @@ class ShareShard:
                 self.forget(one, error)
         return result
 
-    def forget(self, one: Change, error: ErrorCode) -> None:
+    def forget(self, one: PendingRecord, error: ErrorCode) -> None:
         """Remove a change; if it failed, recompute the later ones from the state before it."""
         key = one.record.key
         changes = self.changes[key]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .batches import combined
-from .records import Snapshot, Update
+from .records import ShareSnapshot, Update
 from .rows import StateSummary, WriteState
 
 #: The memory of a state with its place in the shard, without its batches and the name of its group; and of one batch.
@@ -23,7 +23,7 @@ class ShareState(NamedTuple):
     snapshot that was written because of their number.
     """
 
-    snapshot: Snapshot
+    snapshot: ShareSnapshot
     leader_fence: int
     state_fence: int
     updates: int
@@ -54,12 +54,12 @@ def following(epoch: int) -> int:
 
 
 def after(
-    state: ShareState | None, value: Snapshot | Update | None, updates_per_snapshot: int
+    state: ShareState | None, value: ShareSnapshot | Update | None, updates_per_snapshot: int
 ) -> ShareState | None:
     """Return the state after a record."""
     if value is None:
         return None
-    if isinstance(value, Snapshot):
+    if isinstance(value, ShareSnapshot):
         if state is None:
             return ShareState(value, value.leader_epoch, value.state_epoch, 0)
         return ShareState(
@@ -69,7 +69,7 @@ def after(
             0 if state.updates >= updates_per_snapshot else state.updates,
         )
     if state is None:  # its snapshot was lost
-        found = Snapshot(
+        found = ShareSnapshot(
             value.snapshot_epoch,
             0,
             value.leader_epoch,
@@ -97,7 +97,7 @@ def after(
 
 def change(
     state: ShareState, asked: WriteState, leader_epoch: int, updates_per_snapshot: int, now_ms: int
-) -> Snapshot | Update:
+) -> ShareSnapshot | Update:
     """Return the record of a write: an update, or a snapshot after a number of updates."""
     before = state.snapshot
     if state.updates < updates_per_snapshot:
@@ -109,7 +109,7 @@ def change(
             combined(asked.state_batches, asked.start_offset),
         )
     start = before.start_offset if asked.start_offset == -1 else asked.start_offset
-    return Snapshot(
+    return ShareSnapshot(
         following(before.snapshot_epoch),
         before.state_epoch,
         leader_epoch,

@@ -31,7 +31,7 @@ from .shard import TransactionShard
 from .state import Transaction, TransactionMetadata, TransactionState
 from .tickets import (
     End,
-    Ended,
+    EndedTransaction,
     Initialized,
     NeedsProducerId,
     Producer,
@@ -51,7 +51,7 @@ class ProducerIdSource(Protocol):
     async def next(self) -> int: ...
 
 
-class Described(NamedTuple):
+class DescribedTransaction(NamedTuple):
     """A transactional id as DescribeTransactions and ListTransactions show it."""
 
     transactional_id: str
@@ -63,7 +63,7 @@ class Listed(NamedTuple):
     """Transactional ids to be listed, and the pattern that they have yet to match."""
 
     error: ErrorCode
-    rows: list[Described]
+    rows: list[DescribedTransaction]
     pattern: Pattern | None
 
 
@@ -170,14 +170,14 @@ class TransactionCoordinator(FrontDesk[TransactionConfig, TransactionShard]):
             lambda error: error,
         )
 
-    def end_transaction(self, asked: End) -> Ended | Awaitable[Ended]:
+    def end_transaction(self, asked: End) -> EndedTransaction | Awaitable[EndedTransaction]:
         """Commit or abort a transaction; see TransactionShard.end_transaction."""
         return self.with_producer_id(
             asked.transactional_id,
             lambda shard, new_id, token, now_ms: shard.end_transaction(
                 asked, new_id, token, now_ms
             ),
-            Ended,
+            EndedTransaction,
         )
 
     def verify(
@@ -191,7 +191,7 @@ class TransactionCoordinator(FrontDesk[TransactionConfig, TransactionShard]):
 
     # Views
 
-    def describe(self, transactional_id: str) -> ErrorCode | Described:
+    def describe(self, transactional_id: str) -> ErrorCode | DescribedTransaction:
         """Describe one id. Errors: those of find, TRANSACTIONAL_ID_NOT_FOUND."""
         _, shard = self.find(transactional_id)
         if isinstance(shard, ErrorCode):
@@ -313,7 +313,7 @@ def set_of(items: Iterable[T]) -> Generator[None, None, set[T]]:
     return made
 
 
-def describe(transaction: Transaction) -> Described | None:
+def describe(transaction: Transaction) -> DescribedTransaction | None:
     """Describe an id as stored; a prepared transaction with the partitions that lack their marker."""
     stored = transaction.stored
     if stored is None or transaction.pending is TransactionState.DEAD:
@@ -321,4 +321,4 @@ def describe(transaction: Transaction) -> Described | None:
     partitions = stored.partitions
     if stored.state.is_prepared:
         partitions = frozenset(transaction.unmarked)
-    return Described(transaction.transactional_id, stored, partitions)
+    return DescribedTransaction(transaction.transactional_id, stored, partitions)

@@ -38,7 +38,7 @@ FAILURES = Own("markers that other brokers have not written")
 Written = Callable[[Outcomes], None]
 
 
-class Entry(NamedTuple):
+class MarkerEntry(NamedTuple):
     """The markers of one transaction for the partitions that one broker leads."""
 
     markers: Markers
@@ -61,7 +61,7 @@ class MarkerChannels:
         self._metadata = metadata
         self._send_to = send
         self._turns = turns
-        self._sender: InterBrokerSender[Entry] = InterBrokerSender(
+        self._sender: InterBrokerSender[MarkerEntry] = InterBrokerSender(
             self._send, self._failed, most_items=MAX_ENTRIES
         )
 
@@ -94,7 +94,7 @@ class MarkerChannels:
         here = by_leader.pop(self._broker_id, [])
         for leader, tps in by_leader.items():
             part = markers._replace(partitions=tuple(tps))
-            self._sender.add(leader, Entry(part, written), markers.client)
+            self._sender.add(leader, MarkerEntry(part, written), markers.client)
         if known:
             written(known)
         return here
@@ -108,7 +108,7 @@ class MarkerChannels:
         """Send nothing more."""
         self._sender.close()
 
-    async def _send(self, broker_id: int, batch: list[Entry]) -> None:
+    async def _send(self, broker_id: int, batch: list[MarkerEntry]) -> None:
         request = request_for([entry.markers for entry in batch])
         response = await self._send_to(broker_id, request, WRITE_TXN_MARKERS_VERSION)
         assert isinstance(response, WriteTxnMarkersResponse)
@@ -121,11 +121,11 @@ class MarkerChannels:
                 ]
             )
 
-    def _failed(self, batch: list[Entry]) -> None:
+    def _failed(self, batch: list[MarkerEntry]) -> None:
         self._turns.start(report_failure(batch), FAILURES)
 
 
-def report_failure(batch: list[Entry]) -> Steps[None]:
+def report_failure(batch: list[MarkerEntry]) -> Steps[None]:
     """Report markers that a broker has not answered; when a broker is gone, these may be many."""
     for markers, written in batch:
         written([(tp, ErrorCode.NETWORK_EXCEPTION) for tp in markers.partitions])

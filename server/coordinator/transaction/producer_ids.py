@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 
-class Block(Protocol):
+class ReservedIds(Protocol):
     """A reserved range of ids, both ends inclusive."""
 
     @property
@@ -24,7 +24,7 @@ class ProducerIds:
     Source: ZkProducerIdManager.
     """
 
-    def __init__(self, allocate: Callable[[], Awaitable[Block]]) -> None:
+    def __init__(self, allocate: Callable[[], Awaitable[ReservedIds]]) -> None:
         self._allocate = allocate
         self._next = 0
         self._end = 0

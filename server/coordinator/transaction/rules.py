@@ -25,7 +25,7 @@ from kwire.errors import ErrorCode
 from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 from .state import LAST_EPOCH, Transaction, TransactionMetadata, TransactionState
-from .tickets import End, Ended, Initialized, NeedsProducerId, Producer
+from .tickets import End, EndedTransaction, Initialized, NeedsProducerId, Producer
 
 
 def check_producer(
@@ -82,7 +82,7 @@ def next_epoch(
 # EndTxn
 
 
-def outcome_of(transaction: Transaction | None, asked: End) -> TransactionState | Ended:
+def outcome_of(transaction: Transaction | None, asked: End) -> TransactionState | EndedTransaction:
     """Return the state that an EndTxn leads to, or its answer if the state stays.
 
     Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and INVALID_TXN_STATE if there is no
@@ -90,21 +90,21 @@ def outcome_of(transaction: Transaction | None, asked: End) -> TransactionState 
     """
     stored = None if transaction is None else transaction.stored
     if transaction is None or stored is None:
-        return Ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return EndedTransaction(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if asked.bumps_epoch:
         return _outcome_in_version_2(transaction, stored, asked)
     error = check_producer(transaction, asked.producer_id, asked.producer_epoch)
     if error is not ErrorCode.NONE:
-        return Ended(error)
+        return EndedTransaction(error)
     state = stored.state
     if transaction.pending is not None or state.is_prepared:
-        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return EndedTransaction(ErrorCode.CONCURRENT_TRANSACTIONS)
     if state is TransactionState.ONGOING:
         return _prepared(asked)
     committed = state is TransactionState.COMPLETE_COMMIT
     if state is TransactionState.EMPTY or asked.committed is not committed:
-        return Ended(ErrorCode.INVALID_TXN_STATE)
-    return Ended(ErrorCode.NONE)
+        return EndedTransaction(ErrorCode.INVALID_TXN_STATE)
+    return EndedTransaction(ErrorCode.NONE)
 
 
 def _prepared(asked: End) -> TransactionState:
@@ -113,10 +113,10 @@ def _prepared(asked: End) -> TransactionState:
 
 def _outcome_in_version_2(
     transaction: Transaction, stored: TransactionMetadata, asked: End
-) -> TransactionState | Ended:
+) -> TransactionState | EndedTransaction:
     state, epoch = stored.state, asked.producer_epoch
     if transaction.pending is not None or state.is_prepared:
-        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return EndedTransaction(ErrorCode.CONCURRENT_TRANSACTIONS)
     # The answer with a new producer id, or with the next epoch, was lost.
     is_after_last = (
         stored.previous_producer_id == asked.producer_id
@@ -125,16 +125,16 @@ def _outcome_in_version_2(
     )
     is_retry = is_after_last or stored.producer_epoch == epoch + 1
     if stored.producer_id != asked.producer_id and not is_after_last:
-        return Ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return EndedTransaction(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     is_retry = is_retry and state.is_complete
     if stored.producer_epoch != epoch and not is_retry:
-        return Ended(ErrorCode.PRODUCER_FENCED)
+        return EndedTransaction(ErrorCode.PRODUCER_FENCED)
     if state is TransactionState.ONGOING:
         return _prepared(asked)
     if is_retry and asked.committed is (state is TransactionState.COMPLETE_COMMIT):
-        return Ended(ErrorCode.NONE, stored.producer_id, stored.producer_epoch)
+        return EndedTransaction(ErrorCode.NONE, stored.producer_id, stored.producer_epoch)
     if is_retry or asked.committed:
-        return Ended(ErrorCode.INVALID_TXN_STATE)
+        return EndedTransaction(ErrorCode.INVALID_TXN_STATE)
     return TransactionState.PREPARE_ABORT
 
 

@@ -36,10 +36,10 @@ from .rules import (
 )
 from .state import BUMPS_EPOCHS, MAX_EPOCH, Transaction, TransactionMetadata, TransactionState
 from .tickets import (
-    Added,
+    AddedPartitions,
     Completed,
     End,
-    Ended,
+    EndedTransaction,
     Expired,
     Initialized,
     NeedsProducerId,
@@ -247,7 +247,7 @@ class TransactionShard:
                 client_version=client_version,
             )
             record = TransactionRecord(transactional_id, value)
-            out.write([record], Added(transactional_id, token))
+            out.write([record], AddedPartitions(transactional_id, token))
             account = transaction.account
             out.on_appended = lambda size: self.memory.pace.wrote(account, size, now_ms)
         return out
@@ -275,7 +275,7 @@ class TransactionShard:
 
     def end_transaction(
         self, asked: End, new_producer_id: int | None, token: int, now_ms: int
-    ) -> Result[Ended | NeedsProducerId]:
+    ) -> Result[EndedTransaction | NeedsProducerId]:
         """Decide the outcome of a transaction.
 
         Shape: the answer is Ended, available once the outcome is stored; the markers follow. It is NeedsProducerId if
@@ -283,10 +283,10 @@ class TransactionShard:
         the first.
         Errors: those of outcome_of.
         """
-        out: Result[Ended | NeedsProducerId] = Result()
+        out: Result[EndedTransaction | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
         outcome = outcome_of(transaction, asked)
-        if isinstance(outcome, Ended):
+        if isinstance(outcome, EndedTransaction):
             out.reply(token, outcome)
             return out
         assert transaction is not None and transaction.stored is not None
@@ -580,7 +580,7 @@ class TransactionShard:
         mapped = transaction_error_for(error)
         if isinstance(ticket, Started):
             self.started(ticket, mapped, is_known, out)
-        elif isinstance(ticket, Added):
+        elif isinstance(ticket, AddedPartitions):
             self.added(ticket, mapped, is_known, now_ms, out)
         elif isinstance(ticket, Prepared):
             self.prepared(ticket, mapped, is_known, now_ms, out)
@@ -627,7 +627,12 @@ class TransactionShard:
         out.reply(ticket.token, answer)
 
     def added(
-        self, ticket: Added, error: ErrorCode, is_known: bool, now_ms: int, out: Result[Any]
+        self,
+        ticket: AddedPartitions,
+        error: ErrorCode,
+        is_known: bool,
+        now_ms: int,
+        out: Result[Any],
     ) -> None:
         if is_known:
             self.settle(ticket.transactional_id)
@@ -665,13 +670,13 @@ class TransactionShard:
                 ticket.token, ticket.answer if error is ErrorCode.NONE else Initialized(error)
             )
 
-    def ended_answer(self, name: str, error: ErrorCode) -> Ended:
+    def ended_answer(self, name: str, error: ErrorCode) -> EndedTransaction:
         """The answer to an EndTxn whose outcome was decided, or that failed."""
         stored = self.transactions[name].stored
         assert stored is not None
         if error is not ErrorCode.NONE or stored.client_version < BUMPS_EPOCHS:
-            return Ended(error)
-        return Ended(error, *stored.completed_producer)
+            return EndedTransaction(error)
+        return EndedTransaction(error, *stored.completed_producer)
 
     def ended(self, ticket: Completed, error: ErrorCode, now_ms: int, out: Result[Any]) -> None:
         self.settle(ticket.transactional_id)

@@ -51,7 +51,7 @@ class Initialized(NamedTuple):
     producer_epoch: int = NO_PRODUCER_EPOCH
 
 
-class Ended(NamedTuple):
+class EndedTransaction(NamedTuple):
     """The answer to EndTxn; id and epoch are those for the next transaction, -1 before version 2."""
 
     error: ErrorCode
@@ -84,7 +84,7 @@ class Started(NamedTuple):
     answer: Initialized
 
 
-class Added(NamedTuple):
+class AddedPartitions(NamedTuple):
     """Ticket of added partitions."""
 
     transactional_id: str

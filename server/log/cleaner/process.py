@@ -11,7 +11,7 @@ import os
 from ...clock import time
 from ..file_layer import FileLayer
 from .plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, RoundLost
-from .worker import CleanSession, Throttle
+from .worker import CleanSession, IoThrottle
 
 _sessions: dict[int, CleanSession] = {}
 
@@ -19,7 +19,7 @@ _sessions: dict[int, CleanSession] = {}
 def begin(plan: CleanPlan, files: FileLayer) -> KeysRead:
     """Read the keys of a round; keys of an earlier round are dropped. Errors: as `read_keys`."""
     _sessions.clear()
-    throttle = Throttle(plan.settings.io_max_bytes_per_second, time.monotonic, time.sleep)
+    throttle = IoThrottle(plan.settings.io_max_bytes_per_second, time.monotonic, time.sleep)
     session = CleanSession(plan, files, throttle)
     found = session.read_keys()
     _sessions[plan.number] = session

@@ -36,7 +36,7 @@ MARKS_SHARE = 8
 """Marks of last offsets may take this fraction (1/n) of the memory for keys, in addition to it."""
 
 
-class Throttle:
+class IoThrottle:
     """Limits the rate of reads and writes together, by pausing. Source: Throttler."""
 
     __slots__ = ("_bytes", "_monotonic", "_pause", "_rate", "_since")
@@ -70,7 +70,7 @@ class Throttle:
 class CleanSession:
     """One round over one log: `read_keys` once, then `clean` for each group, in order."""
 
-    def __init__(self, plan: CleanPlan, layer: FileLayer, throttle: Throttle) -> None:
+    def __init__(self, plan: CleanPlan, layer: FileLayer, throttle: IoThrottle) -> None:
         self._plan = plan
         self._layer = layer
         self._throttle = throttle
@@ -258,7 +258,7 @@ class CleanedSegment:
     """The `.cleaned` files to which one group is written."""
 
     def __init__(
-        self, layer: FileLayer, plan: CleanPlan, base_offset: int, throttle: Throttle
+        self, layer: FileLayer, plan: CleanPlan, base_offset: int, throttle: IoThrottle
     ) -> None:
         self._layer = layer
         self._plan = plan

@@ -27,7 +27,7 @@ HANDLER = "sasl.server.callback.handler.class"
 OWN_HANDLERS = "org.apache.kafka.common.security."
 
 
-class Kind(NamedTuple):
+class MechanismKind(NamedTuple):
     """A mechanism: its modules, which are imported when they are used, and what depends on it elsewhere.
 
     Shape: `module` is the one in this folder whose `mechanism_of(name, settings, login module or None, sources)` makes
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
     def logins(
         self, settings: MechanismSettings, module: LoginModule, clock: Clock
-    ) -> Logins | None:
+    ) -> BrokerLogins | None:
         """This broker's logins at other brokers; None if they need only a user and a password.
 
         Errors: what `MechanismSettings.refusal` returns.
@@ -62,7 +62,7 @@ class Kind(NamedTuple):
         if self.login is None:
             return None
         self.expect(settings, module)
-        logins: Logins = _load(self.login).login_of(settings, module, clock)
+        logins: BrokerLogins = _load(self.login).login_of(settings, module, clock)
         return logins
 
     @property
@@ -77,7 +77,7 @@ class Kind(NamedTuple):
             raise settings.refusal(JAAS, reason)
 
 
-class Logins(Protocol):
+class BrokerLogins(Protocol):
     """A broker's logins at other brokers."""
 
     def client(self, host: str) -> SaslClient:
@@ -93,14 +93,14 @@ def _load(module: str) -> Any:
 MECHANISMS = {
     each.name: each
     for each in (
-        Kind(
+        MechanismKind(
             "GSSAPI",
             "gssapi_server",
             "com.sun.security.auth.module.Krb5LoginModule",
             login="gssapi_login",
             reads_files=True,
         ),
-        Kind(
+        MechanismKind(
             "OAUTHBEARER",
             "oauthbearer",
             "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
@@ -108,9 +108,11 @@ MECHANISMS = {
             reads_files=True,
             in_commands=False,
         ),
-        Kind("PLAIN", "plain", "org.apache.kafka.common.security.plain.PlainLoginModule"),
+        MechanismKind("PLAIN", "plain", "org.apache.kafka.common.security.plain.PlainLoginModule"),
         *(
-            Kind(name, "scram_server", "org.apache.kafka.common.security.scram.ScramLoginModule")
+            MechanismKind(
+                name, "scram_server", "org.apache.kafka.common.security.scram.ScramLoginModule"
+            )
             for name in SCRAM_TYPES
         ),
     )

@@ -13,7 +13,7 @@ from server.coordinator.common.result import Result
 from server.coordinator.group.consumer.draft import ResolveRegexes
 from server.coordinator.group.consumer.group import ConsumerGroup
 from server.coordinator.group.modern.draft import AssignTarget
-from server.coordinator.group.modern.surroundings import Client, GroupSettings, Metadata
+from server.coordinator.group.modern.surroundings import GroupClient, GroupSettings, Metadata
 from server.coordinator.group.modern.topic_hash import TopicHashes
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.topic_matches import TopicMatches
@@ -112,7 +112,9 @@ class ConsumerMachine(GroupMachine):
                 **fields,
             }
         request = ConsumerGroupHeartbeatRequest(member_id=member, member_epoch=epoch, **fields)
-        client = Client("client", "/127.0.0.1", version, lambda name: name != denied, self.account)
+        client = GroupClient(
+            "client", "/127.0.0.1", version, lambda name: name != denied, self.account
+        )
         self.apply(self.shard.consumer.consumer_heartbeat(request, client, token, self.now))
         return token
 

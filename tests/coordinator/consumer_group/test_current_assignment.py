@@ -14,7 +14,7 @@ from kwire.errors import ErrorCode
 from server.coordinator.group.consumer.current_assignment import Owned, reconcile
 from server.coordinator.group.consumer.member import ConsumerGroupMember
 from server.coordinator.group.modern.members import MemberState
-from server.coordinator.group.modern.refusal import Refusal
+from server.coordinator.group.modern.refusal import GroupRefusal
 
 A, B = b"A" * 16, b"B" * 16
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
@@ -171,7 +171,7 @@ def test_a_state_of_a_later_release_fences_who_still_owns_partitions() -> None:
     """testUnknownState."""
     start = member(UNKNOWN, 11, {A: at(11, 3), B: at(11, 6)}, {A: at(11, 2)})
     for owned in (None, [(A, [1])]):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(GroupRefusal) as refused:
             step(start, 12, {A: {3}, B: {6}}, owned=owned)
         assert refused.value.error is ErrorCode.FENCED_MEMBER_EPOCH
     found = step(start, 12, {A: {3}, B: {6}}, owned=[])

@@ -27,7 +27,7 @@ from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.modern.machine import PROMPT_MS, RETRY_MS
 from server.coordinator.group.modern.members import MemberState
 from server.coordinator.group.modern.order import hash_of_name
-from server.coordinator.group.modern.refusal import Refusal
+from server.coordinator.group.modern.refusal import GroupRefusal
 from server.coordinator.group.stored import decode_record
 from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (
@@ -92,7 +92,7 @@ def written(machine: ConsumerMachine, since: int) -> list[type]:
 def test_a_malformed_request_is_refused_with_its_reason(
     fields: dict[str, Any], version: int, message: str
 ) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(GroupRefusal) as refused:
         check_request(request(**fields), version, ("uniform", "range"))
     assert (refused.value.error, refused.value.message) == (ErrorCode.INVALID_REQUEST, message)
 
@@ -111,7 +111,7 @@ def request(**fields: Any) -> ConsumerGroupHeartbeatRequest:
 
 
 def test_an_unknown_assignor_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(GroupRefusal) as refused:
         check_request(request(server_assignor="bar"), 1, ("uniform", "range"))
     assert refused.value.error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert refused.value.message == (
@@ -748,7 +748,7 @@ def test_more_names_than_a_turn_can_count_are_refused() -> None:
         topic_partitions=[],
         subscribed_topic_names=["foo"] * (MAX_NAMES + 1),
     )
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(GroupRefusal) as refused:
         check_request(request, 1, ["uniform"])
     assert refused.value.error is ErrorCode.INVALID_REQUEST
     assert refused.value.message == "SubscribedTopicNames has 10001 names; 10000 are possible."
@@ -767,7 +767,7 @@ def test_more_names_than_a_turn_can_count_are_refused() -> None:
 def test_more_partitions_than_a_turn_can_look_through_are_refused(
     rows: list[TopicPartitions], message: str
 ) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(GroupRefusal) as refused:
         check_request(request(member_epoch=2, topic_partitions=rows), 1, ["uniform"])
     assert (refused.value.error, refused.value.message) == (ErrorCode.INVALID_REQUEST, message)
 

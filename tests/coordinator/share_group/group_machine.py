@@ -11,7 +11,7 @@ from kwire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 from server.coordinator.group.modern.draft import AssignTarget
-from server.coordinator.group.modern.surroundings import Client
+from server.coordinator.group.modern.surroundings import GroupClient
 from server.coordinator.group.share.group import ShareGroup
 from server.coordinator.group.share.states import InitializeStates
 from server.coordinator.group.stored import decode_record
@@ -68,7 +68,7 @@ class ShareMachine(ConsumerMachine):
             subscribed_topic_names=list(topics) or None,
             **{"group_id": GROUP, **fields},
         )
-        client = Client("client", "/127.0.0.1", 1, lambda name: True, self.account)
+        client = GroupClient("client", "/127.0.0.1", 1, lambda name: True, self.account)
         self.apply(self.shard.share.share_heartbeat(request, client, token, self.now))
         return token
 

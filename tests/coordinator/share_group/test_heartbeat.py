@@ -21,7 +21,7 @@ from server.coordinator.group.listing import (
     describe_share_group,
     list_group,
 )
-from server.coordinator.group.modern.refusal import Refusal
+from server.coordinator.group.modern.refusal import GroupRefusal
 from server.coordinator.group.share import heartbeat, target
 from server.coordinator.group.share.group import ShareGroupState
 from server.coordinator.group.share.heartbeat import MAX_NAMES, check_request
@@ -73,7 +73,7 @@ def test_request_that_no_group_could_take_is_refused(fields: dict[str, Any], mes
         "subscribed_topic_names": ["foo"],
     }
     check_request(ShareGroupHeartbeatRequest(**request))
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(GroupRefusal) as refused:
         check_request(ShareGroupHeartbeatRequest(**{**request, **fields}))
     assert (refused.value.error, refused.value.message) == (ErrorCode.INVALID_REQUEST, message)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.share_state.records import ShareRecord, Snapshot, Update, encode_record
+from server.coordinator.share_state.records import ShareRecord, ShareSnapshot, Update, encode_record
 from server.coordinator.share_state.rows import StateBatch
 from server.coordinator.share_state.shard import (
     COLD_SNAPSHOTS,
@@ -27,7 +27,7 @@ def test_initialized_state_is_a_snapshot_without_batches() -> None:
     machine = ShareStateMachine()
     assert machine.initialize(3, 10).error_code == NONE
     assert machine.written() == [
-        ShareRecord(KEY, Snapshot(0, 3, 0, 10, 0, machine.now, machine.now))
+        ShareRecord(KEY, ShareSnapshot(0, 3, 0, 10, 0, machine.now, machine.now))
     ]
 
 
@@ -43,7 +43,7 @@ def test_repeated_initialization_is_the_next_snapshot() -> None:
     machine.initialize(0, 10)
     machine.initialize(1, 20)
     value = machine.written()[-1].value
-    assert isinstance(value, Snapshot)
+    assert isinstance(value, ShareSnapshot)
     assert (value.snapshot_epoch, value.state_epoch, value.start_offset) == (1, 1, 20)
 
 
@@ -108,9 +108,9 @@ def test_after_so_many_updates_a_snapshot_has_everything() -> None:
         machine.write((offset, offset + 9, 2, 1), complete=offset)
     machine.write((30, 39, 0, 2), start=5, complete=35)
     kinds = [type(each.value) for each in machine.written()]
-    assert kinds == [Snapshot, Update, Update, Snapshot, Update]
+    assert kinds == [ShareSnapshot, Update, Update, ShareSnapshot, Update]
     value = machine.written()[3].value
-    assert isinstance(value, Snapshot)
+    assert isinstance(value, ShareSnapshot)
     assert value.snapshot_epoch == 1
     assert value.state_batches == (StateBatch(0, 29, 2, 1),)
     state = machine.read()
@@ -206,7 +206,7 @@ def test_cold_state_is_written_again_while_others_change() -> None:
     machine.initialize(partition=1)
     machine.fire(machine.timers[COLD_SNAPSHOTS, ()])
     value = machine.written()[-1].value
-    assert isinstance(value, Snapshot)
+    assert isinstance(value, ShareSnapshot)
     assert (value.snapshot_epoch, value.state_batches) == (1, (StateBatch(0, 5, 2, 1),))
     assert value.write_timestamp == machine.now != value.create_timestamp
     length = len(machine.log)
@@ -276,7 +276,7 @@ def test_largest_state_is_changed_within_a_turn() -> None:
 
 def test_snapshot_after_the_last_epoch_begins_anew() -> None:
     machine = ShareStateMachine(snapshot_update_records_per_snapshot=0)
-    machine.log.append(encode_record(ShareRecord(KEY, Snapshot(2**31 - 1, 0, 0, 5, 0, 1, 1))))
+    machine.log.append(encode_record(ShareRecord(KEY, ShareSnapshot(2**31 - 1, 0, 0, 5, 0, 1, 1))))
     machine.restart()
     assert machine.write((5, 6, 2, 1)).error_code == NONE
     value = machine.written()[-1].value

@@ -13,7 +13,7 @@ from server.coordinator.transaction.shard import TransactionShard
 from server.coordinator.transaction.state import TransactionMetadata, TransactionState
 from server.coordinator.transaction.tickets import (
     End,
-    Ended,
+    EndedTransaction,
     Initialized,
     NeedsProducerId,
     Producer,
@@ -124,12 +124,12 @@ class TxnMachine(DrivenShard):
     def error(self, token: int) -> ErrorCode | None:
         """The error of an answer; None while there is no answer."""
         answer = self.answers.get(token)
-        return answer.error if isinstance(answer, (Initialized, Ended)) else answer
+        return answer.error if isinstance(answer, (Initialized, EndedTransaction)) else answer
 
     def ended(self, token: int) -> tuple[ErrorCode, int, int]:
         """The whole answer to an EndTxn."""
         answer = self.answers[token]
-        assert isinstance(answer, Ended)
+        assert isinstance(answer, EndedTransaction)
         return answer
 
     def stored(self, name: str = ID) -> TransactionMetadata:

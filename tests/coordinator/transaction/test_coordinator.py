@@ -11,12 +11,12 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.records.batch import RecordBatch
 from server.coordinator.transaction.config import TransactionConfig
-from server.coordinator.transaction.coordinator import Described, TransactionCoordinator
+from server.coordinator.transaction.coordinator import DescribedTransaction, TransactionCoordinator
 from server.coordinator.transaction.markers import Markers, Outcomes
 from server.coordinator.transaction.records import decode_record
 from server.coordinator.transaction.shard import TransactionShard
 from server.coordinator.transaction.state import TransactionState
-from server.coordinator.transaction.tickets import End, Ended, Initialized, Producer
+from server.coordinator.transaction.tickets import End, EndedTransaction, Initialized, Producer
 from tests.coordinator.memory_log import MemoryLog
 from tests.coordinator.transaction.machine import A0, A1, ID
 from tests.support.clock import ManualClock
@@ -79,7 +79,7 @@ class Room:
 
     def state(self) -> TransactionState:
         found = self.coordinator.describe(ID)
-        assert isinstance(found, Described)
+        assert isinstance(found, DescribedTransaction)
         return found.metadata.state
 
 
@@ -100,7 +100,7 @@ def test_markers_carry_the_leader_epoch_and_end_the_transaction() -> None:
         coordinator = room.coordinator
         assert coordinator.init_producer_id(ASKED) == Initialized(NONE, 1000, 0)
         assert coordinator.add_partitions(ID, 1000, 0, frozenset({A0})) is NONE
-        assert coordinator.end_transaction(End(ID, 1000, 0, True)) == Ended(NONE)
+        assert coordinator.end_transaction(End(ID, 1000, 0, True)) == EndedTransaction(NONE)
         assert room.state() is TransactionState.PREPARE_COMMIT
         assert room.sender.write() == Markers(ID, 1000, 0, 5, True, (A0,))
         assert room.state() is TransactionState.COMPLETE_COMMIT
@@ -211,7 +211,7 @@ def test_only_the_latest_record_of_each_id_is_decoded_when_the_log_is_loaded(
         await room.lead(2)
         assert len(decoded) == 1
         found = room.coordinator.describe(ID)
-        assert isinstance(found, Described)
+        assert isinstance(found, DescribedTransaction)
         assert found.metadata.producer_epoch == answered.producer_epoch == 4
 
     asyncio.run(main())

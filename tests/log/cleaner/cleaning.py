@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.log.cleaner.log_cleaner import CleanRound, LogCleaner
 from server.log.cleaner.plan import CleanerSettings
-from server.log.cleaner.worker import CleanSession, Throttle
+from server.log.cleaner.worker import CleanSession, IoThrottle
 from server.log.file_layer import FileLayer
 from server.log.log import Log
 from server.log.log_directory import LogDirectory
@@ -43,9 +43,9 @@ def cleaner_of(log: Log, settings: CleanerSettings | None = None) -> LogCleaner:
     return cleaner
 
 
-def unthrottled() -> Throttle:
+def unthrottled() -> IoThrottle:
     """No limit, no clock."""
-    return Throttle(float("inf"), lambda: 0.0, lambda seconds: None)
+    return IoThrottle(float("inf"), lambda: 0.0, lambda seconds: None)
 
 
 def run_round(

@@ -22,7 +22,7 @@ from server.log.cleaner.record_spans import (
     some_records,
     with_timestamp_delta,
 )
-from server.log.cleaner.worker import Throttle
+from server.log.cleaner.worker import IoThrottle
 from tests.support.forms import form
 
 pytestmark = pytest.mark.usefixtures("both_forms")
@@ -294,7 +294,7 @@ def test_throttle_pauses_as_long_as_the_rate_asks() -> None:
         pauses.append(seconds)
         now += seconds
 
-    throttle = Throttle(1000.0, lambda: now, pause)
+    throttle = IoThrottle(1000.0, lambda: now, pause)
     for _ in range(100):
         throttle.used(50)
         now += 0.001

@@ -9,20 +9,20 @@ from typing import Any
 from kwire.pipeline.segments import plan, tasks
 from kwire.pipeline.segments.columns import RECORD_COLUMNS
 from kwire.pipeline.segments.options import parse
-from kwire.pipeline.segments.slices import Slice
+from kwire.pipeline.segments.slices import OffsetSlice
 
 
-def slices(path: Path, **options: str) -> list[Slice]:
+def slices(path: Path, **options: str) -> list[OffsetSlice]:
     """The slices that the tasks of a batch query receive."""
     parsed = parse({"path": str(path), **options})
     logs = plan.find(parsed)
     found = plan.between(logs, plan.starts(logs, parsed), plan.ends(logs, parsed), parsed)
-    again: list[Slice] = pickle.loads(pickle.dumps(found))
+    again: list[OffsetSlice] = pickle.loads(pickle.dumps(found))
     return again
 
 
 def read(
-    path: Path, *columns: str, cut: list[Slice] | None = None, **options: str
+    path: Path, *columns: str, cut: list[OffsetSlice] | None = None, **options: str
 ) -> list[dict[str, Any]]:
     """The rows of a batch query, or those of some slices of it."""
     parsed = parse({"path": str(path), **options})

@@ -554,7 +554,7 @@ def test_stream_commits_its_progress_to_a_group_and_goes_on_without(
         def close(self) -> None:
             commits.append(("closed", None))
 
-    monkeypatch.setattr("kwire.pipeline.committer.Committer", Client)
+    monkeypatch.setattr("kwire.pipeline.committer.OffsetCommitter", Client)
     GroupProgress(parse({"path": "p"})).commit({("topic", 0): 1})
     progress = GroupProgress(parse({"path": "p", "group": "g", "kafka.bootstrap.servers": "h:1"}))
     for end in (1, 2):

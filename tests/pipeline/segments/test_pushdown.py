@@ -16,7 +16,7 @@ from kwire.pipeline.segments.errors import SegmentError
 from kwire.pipeline.segments.options import parse
 from kwire.pipeline.segments.pushdown import Pushed, take
 from kwire.pipeline.segments.readers import SegmentReader
-from kwire.pipeline.segments.walk import Walk
+from kwire.pipeline.segments.walk import BatchWalk
 from kwire.records.compression import Codec
 
 from ...log.logs import NOW, append, batch, config, open_log
@@ -146,14 +146,14 @@ def test_times_begin_at_the_index_and_lose_no_record(
     since = NOW + 70_000
     wanted = [row for row in rows_of(folder, Pushed()) if row["timestamp"] >= at(since)]
     read: list[int] = []
-    windows = Walk.windows
+    windows = BatchWalk.windows
 
-    def counted(walk: Walk) -> Any:
+    def counted(walk: BatchWalk) -> Any:
         for window in windows(walk):
             read.append(len(window.batches))
             yield window
 
-    monkeypatch.setattr(Walk, "windows", counted)
+    monkeypatch.setattr(BatchWalk, "windows", counted)
     found = rows_of(folder, Pushed(since_ms=since))
     assert found == wanted
     assert len(found) == 4 * 27  # of 30 batches, the three of a minute before are not decoded

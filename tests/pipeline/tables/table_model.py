@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
+from kwire.pipeline.manifest import Archive, ArchiveFile, ManifestEntry
 from kwire.pipeline.tables.changes import RANGES
-from kwire.pipeline.tables.follower import Follower
-from kwire.pipeline.tables.place import Place, raw_schema
+from kwire.pipeline.tables.follower import ArchiveTables
+from kwire.pipeline.tables.place import TablePlace, raw_schema
 
 from ..archive_model import EVENING_MS, Record, records_of
 
@@ -47,7 +47,7 @@ def add_batch(
     start_ms: int = EVENING_MS,
     values: Sequence[bytes | None] = (),
     keys: Sequence[bytes | None] = (),
-) -> Entry:
+) -> ManifestEntry:
     """Archive one batch of records as the job does; its timestamps are of one hour.
 
     `values` and `keys` are those of the first records.
@@ -76,14 +76,14 @@ def add_batch(
     stamps = [start_ms + n % 50 for n in numbers]
     size = (path / name).stat().st_size
     file = ArchiveFile(name, count, size, first, last, min(stamps), max(stamps))
-    entry = Entry(topic, partition, first, last, count, (file,))
+    entry = ManifestEntry(topic, partition, first, last, count, (file,))
     archive.commit_batch([entry], batch)
     return entry
 
 
 def follow(path: Path, *formats: str, **options: object) -> int:
     """Bring the tables up to date; returns how many commits that took."""
-    follower = Follower(Archive(path), options_of(*formats, **options))
+    follower = ArchiveTables(Archive(path), options_of(*formats, **options))
     try:
         return follower.follow()
     finally:
@@ -101,7 +101,7 @@ def rows_of_table(path: Path, format: str, topic: str, kind: str = "") -> list[d
         folder = f"{kind}/delta/{topic}" if kind else f"topic={topic}"
         table = DeltaTable(path / folder).to_pyarrow_table()
     else:
-        place = Place(Archive(path), options_of())
+        place = TablePlace(Archive(path), options_of())
         try:
             table = place.catalog().load_table(("kwire", f"{topic}{kind}")).scan().to_arrow()
         finally:
@@ -112,7 +112,7 @@ def rows_of_table(path: Path, format: str, topic: str, kind: str = "") -> list[d
 
 def ranges_of(path: Path, format: str, topic: str = "orders") -> list[dict[str, list[int]]]:
     """The first and last offsets, by partition, that each commit of a table adds according to its metadata."""
-    place = Place(Archive(path), options_of())
+    place = TablePlace(Archive(path), options_of())
     table = place.table(format, topic)
     table.open(create=False)
     said = [one.properties[RANGES] for one in table.snapshots() if RANGES in one.properties]

@@ -9,19 +9,19 @@ import pytest
 from deltalake import DeltaTable
 
 from kwire.pipeline.audit.places import archives_at
-from kwire.pipeline.manifest import Archive, Content
+from kwire.pipeline.manifest import Archive, ArchiveContent
 from kwire.pipeline.problems import Problem, WrongCall
 from kwire.pipeline.replay.from_archive import archived_partitions
-from kwire.pipeline.replay.plan import Range
+from kwire.pipeline.replay.plan import RecordRange
 from kwire.pipeline.tables.content import TableContent
 from kwire.pipeline.tables.options import FORMATS, formats
 
 from .table_model import BOTH, add_batch, follow, options_of
 
-EVERYTHING = Range()
+EVERYTHING = RecordRange()
 
 
-def read(content: Content) -> list[tuple[object, ...]]:
+def read(content: ArchiveContent) -> list[tuple[object, ...]]:
     """The records that replay would write, in its order."""
     content.check()
     return [

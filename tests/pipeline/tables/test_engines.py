@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from kwire.pipeline.manifest import Archive
-from kwire.pipeline.tables.place import CATALOG, Place
+from kwire.pipeline.tables.place import CATALOG, TablePlace
 
 from ..archive_model import EVENING_MS, archived, digest, records_of
 from .table_model import BOTH, add_batch, follow, options_of
@@ -44,7 +44,7 @@ def test_table_of_a_topic_with_dots_is_found_as_documented(tmp_path: Path) -> No
     names: dict[str, Any] = {"load_catalog": load_catalog}
     exec(code.replace("/data/archive", str(tmp_path)).replace('"orders"', '"a.b.c"'), names)
     assert names["orders"].scan().to_arrow().num_rows == 5
-    place = Place(Archive(tmp_path), options_of())
+    place = TablePlace(Archive(tmp_path), options_of())
     assert place.table("iceberg", "a.b.c").name == "kwire.`a.b.c`"
     place.close()
 
@@ -64,7 +64,7 @@ def source_of(path: Path, format: str) -> str:
     """The FROM clause for DuckDB."""
     if format == "delta":
         return f"delta_scan('{path}/topic=orders')"
-    place = Place(Archive(path), options_of())
+    place = TablePlace(Archive(path), options_of())
     metadata = place.catalog().load_table(("kwire", "orders")).metadata_location
     place.close()
     return f"iceberg_scan('{metadata.removeprefix('file://')}')"
@@ -134,7 +134,7 @@ def test_spark_reads_what_was_archived(lakehouse: SparkSession, path: Path) -> N
         {key: value for key, value in row.summary.items() if key.startswith("kwire.")}
         for row in snapshots.collect()
     ]
-    place = Place(Archive(path), options_of())
+    place = TablePlace(Archive(path), options_of())
     table = place.table("iceberg", "orders")
     table.open(create=False)
     assert said == [one.properties for one in table.snapshots()]

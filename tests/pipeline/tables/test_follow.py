@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 
 from kwire.pipeline.archive import slices
 from kwire.pipeline.archive.files import folders_of
-from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
+from kwire.pipeline.manifest import Archive, ArchiveFile, ManifestEntry
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.tables.changes import OFFSETS, RANGES, change
 from kwire.pipeline.tables.content import TableContent
-from kwire.pipeline.tables.follower import Follower
-from kwire.pipeline.tables.place import Place, raw_schema
-from kwire.pipeline.tables.tables import Conflict, Table
+from kwire.pipeline.tables.follower import ArchiveTables
+from kwire.pipeline.tables.place import TablePlace, raw_schema
+from kwire.pipeline.tables.tables import CommitConflict, Table
 
 from ..archive_model import EVENING_MS, archived, failing_once
 from .table_model import BOTH, add_batch, follow, in_table, options_of, ranges_follow
@@ -37,8 +37,8 @@ def format(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def opened(path: Path, format: str, topic: str = "orders") -> tuple[Place, Table]:
-    place = Place(Archive(path), options_of())
+def opened(path: Path, format: str, topic: str = "orders") -> tuple[TablePlace, Table]:
+    place = TablePlace(Archive(path), options_of())
     table = place.table(format, topic)
     assert table.open(create=False)
     return place, table
@@ -82,14 +82,14 @@ def test_commit_of_another_in_between_is_noticed_and_nothing_is_there_twice(
     follow(tmp_path, format)
     add_batch(tmp_path, 10, batch=1)
     archive = Archive(tmp_path)
-    slow = Follower(archive, options_of(format))
+    slow = ArchiveTables(archive, options_of(format))
     place, table = opened(tmp_path, format)
     # Both have read the same state of the table.
     archive.refresh()
     wanted = change(archive, "orders", table.state(), table.files, table.name)
     assert wanted is not None
     assert follow(tmp_path, format) == 1
-    with pytest.raises(Conflict):
+    with pytest.raises(CommitConflict):
         table.commit(wanted)
     place.close()
     assert slow.follow() == 0
@@ -102,7 +102,7 @@ def roll_back(path: Path, format: str, commits: int) -> None:
     if format == "delta":
         DeltaTable(path / "topic=orders").restore(commits)
         return
-    place = Place(Archive(path), options_of())
+    place = TablePlace(Archive(path), options_of())
     table = place.catalog().load_table(("kwire", "orders"))
     number = table.snapshots()[commits - 1].snapshot_id
     table.manage_snapshots().set_current_snapshot(snapshot_id=number).commit()
@@ -149,7 +149,7 @@ def test_commits_of_others_that_take_nothing_back_do_not_stop_a_table(
         table.delete("offset < 10")
         table.restore(2)
     else:
-        place = Place(Archive(tmp_path), options_of())
+        place = TablePlace(Archive(tmp_path), options_of())
         iceberg = place.catalog().load_table(("kwire", "orders"))
         iceberg.delete("offset < 10")
         with iceberg.transaction() as work:
@@ -169,7 +169,7 @@ def test_run_killed_after_its_commit_does_not_add_the_files_again(
     tmp_path: Path, format: str
 ) -> None:
     add_batch(tmp_path, 10)
-    follower = Follower(Archive(tmp_path), options_of(format))
+    follower = ArchiveTables(Archive(tmp_path), options_of(format))
     kind = type(follower._place.table(format, "orders"))
     follower.close()
     original = kind.commit
@@ -196,7 +196,7 @@ def test_run_killed_after_its_commit_does_not_add_the_files_again(
     assert in_table(tmp_path, format) == archived(tmp_path)
 
 
-def compacted(path: Path) -> tuple[Entry, Entry]:
+def compacted(path: Path) -> tuple[ManifestEntry, ManifestEntry]:
     """Two entries of partition 0 become one, in a file that has the records of both."""
     archive = Archive(path)
     first, second = [entry for entry in archive.entries() if entry.partition == 0][:2]
@@ -210,7 +210,7 @@ def compacted(path: Path) -> tuple[Entry, Entry]:
     )
     size = (path / name).stat().st_size
     file = ArchiveFile(name, a.rows + b.rows, size, a.first_offset, b.last_offset, *stamps)
-    merged = Entry("orders", 0, a.first_offset, b.last_offset, file.rows, (file,))
+    merged = ManifestEntry("orders", 0, a.first_offset, b.last_offset, file.rows, (file,))
     archive.commit_compaction([first, second], [merged])
     return first, second
 
@@ -223,7 +223,7 @@ def test_compaction_replaces_files_in_one_commit_and_expiry_forgets_old_states(
         follow(tmp_path, format)
     old = compacted(tmp_path)
     add_batch(tmp_path, 5, batch=3)
-    follower = Follower(Archive(tmp_path), options_of(format))
+    follower = ArchiveTables(Archive(tmp_path), options_of(format))
     assert follower.follow() == 1
     assert in_table(tmp_path, format) == archived(tmp_path)
     place, table = opened(tmp_path, format)
@@ -270,11 +270,11 @@ def test_files_are_kept_while_a_table_that_does_not_follow_may_name_them(tmp_pat
         (BOTH, ["others"], False),
         (("delta",), [], False),
     ):
-        follower = Follower(Archive(tmp_path), options_of(*formats, topics=topics))
+        follower = ArchiveTables(Archive(tmp_path), options_of(*formats, topics=topics))
         assert follower.is_free(path) == free
         follower.close()
     with pytest.raises(Problem, match="add --table iceberg"):
-        Follower(Archive(tmp_path), options_of("delta")).check_all()
+        ArchiveTables(Archive(tmp_path), options_of("delta")).check_all()
 
 
 def test_a_topic_has_one_iceberg_table(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_times_that_python_does_not_know_do_not_stop_a_table(
     file.parent.mkdir(parents=True)
     pq.write_table(pa.table(columns, schema=raw_schema()), file)
     far = ArchiveFile(name, 1, file.stat().st_size, 10, 10, far_ms, far_ms)
-    archive.commit_batch([Entry("orders", 0, 10, 10, 1, (far,))], 1)
+    archive.commit_batch([ManifestEntry("orders", 0, 10, 10, 1, (far,))], 1)
     assert follow(tmp_path, format) == 1
     add_batch(tmp_path, 5, batch=2)
     assert follow(tmp_path, format) == 1
@@ -362,7 +362,7 @@ def test_times_that_python_does_not_know_do_not_stop_a_table(
             DeltaTable(tmp_path / "topic=orders").to_pyarrow_table(columns=["offset", "timestamp"])
         )
     else:
-        place = Place(archive, options_of())
+        place = TablePlace(archive, options_of())
         table = place.catalog().load_table(("kwire", "orders")).scan().to_arrow()
         place.close()
     stamps = dict(

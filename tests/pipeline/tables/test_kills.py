@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline.manifest import Archive
-from kwire.pipeline.tables.place import Place
+from kwire.pipeline.tables.place import TablePlace
 
 from ...support.broker_process import REPOSITORY
 from ..archive_model import archived, digest
@@ -62,7 +62,7 @@ def test_tables_of_killed_processes_have_each_record_once(tmp_path: Path) -> Non
             process.kill()
             process.wait()
         for format in BOTH:
-            place = Place(Archive(path), options_of())
+            place = TablePlace(Archive(path), options_of())
             table = place.table(format, "orders")
             state = table.state() if table.open(create=False) else None
             behind[format] += state is None or state.commit != Archive(path).number

@@ -16,9 +16,9 @@ from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.tables.changes import RANGES, change
 from kwire.pipeline.tables.content import TableContent
-from kwire.pipeline.tables.follower import Follower
-from kwire.pipeline.tables.place import Place
-from kwire.pipeline.tables.tables import Conflict
+from kwire.pipeline.tables.follower import ArchiveTables
+from kwire.pipeline.tables.place import TablePlace
+from kwire.pipeline.tables.tables import CommitConflict
 
 from ...support.broker_process import end_process, free_port
 from ...support.kafka import QUICK_JVM, jars_or_skip
@@ -72,7 +72,7 @@ def catalog(uri: str, tmp_path: Path) -> dict[str, object]:
 
 def in_catalog(path: Path, catalog: dict[str, object]) -> list[Record]:
     """The content of the table, read by pyiceberg."""
-    place = Place(Archive(path), options_of("iceberg", **catalog))
+    place = TablePlace(Archive(path), options_of("iceberg", **catalog))
     table = place.catalog().load_table((str(catalog["namespace"]), "orders"))
     rows = table.scan().to_arrow().to_pylist()
     place.close()
@@ -91,7 +91,7 @@ def test_table_in_a_rest_catalog_follows_compacts_and_forgets(
     old = compacted(path)
     add_batch(path, 5, partition=1, batch=3)
     options = options_of("iceberg", **catalog)
-    follower = Follower(Archive(path), options)
+    follower = ArchiveTables(Archive(path), options)
     assert follower.follow() == 1
     assert follower.expire(-60_000) == 3
     follower.close()
@@ -120,7 +120,7 @@ def test_commit_of_another_in_between_is_refused_by_the_catalog(
     follow(path, "iceberg", **catalog)
     add_batch(path, 10, batch=1)
     archive = Archive(path)
-    place = Place(archive, options_of("iceberg", **catalog))
+    place = TablePlace(archive, options_of("iceberg", **catalog))
     table = place.table("iceberg", "orders")
     assert table.open(create=False)
     archive.refresh()
@@ -128,7 +128,7 @@ def test_commit_of_another_in_between_is_refused_by_the_catalog(
     assert wanted is not None
     # Both have read the same state of the table.
     assert follow(path, "iceberg", **catalog) == 1
-    with pytest.raises(Conflict):
+    with pytest.raises(CommitConflict):
         table.commit(wanted)
     table.open(create=False)
     assert len([one for one in table.snapshots() if RANGES in one.properties]) == 2

@@ -20,11 +20,11 @@ from kwire.pipeline import leases
 from kwire.pipeline.archive import job
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.replay.from_archive import archived_partitions
-from kwire.pipeline.replay.plan import Range
+from kwire.pipeline.replay.plan import RecordRange
 from kwire.pipeline.storage import HadoopStorage
 from kwire.pipeline.tables.content import TableContent
 from kwire.pipeline.tables.delta import Delta
-from kwire.pipeline.tables.place import Place
+from kwire.pipeline.tables.place import TablePlace
 from kwire.pipeline.tables.stores import for_delta, store_settings
 
 from ...support.broker_process import BrokerProcess, free_port
@@ -145,7 +145,7 @@ def in_tables(path: str, topic: str, options: Namespace) -> dict[str, list[Recor
     """The content of both tables, read by their own libraries."""
     storage = for_delta(store_settings(path))
     delta = DeltaTable(f"{path}/topic={topic}", storage_options=storage).to_pyarrow_table()
-    place = Place(Archive(path), options)
+    place = TablePlace(Archive(path), options)
     iceberg = place.catalog().load_table(("kwire", topic)).scan().to_arrow()
     place.close()
     found = {"delta": delta, "iceberg": iceberg}
@@ -181,7 +181,7 @@ def test_archive_and_tables_on_s3_have_each_record_once(
         }
         offsets = [
             (one.partition, offset)
-            for one in archived_partitions(content, None, Range())
+            for one in archived_partitions(content, None, RecordRange())
             for batch in one.read(0, 1 << 40)
             for offset in batch.column("offset").to_pylist()
         ]

@@ -9,7 +9,7 @@ import pytest
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem, WrongCall
 from kwire.pipeline.tables.derived import derived
-from kwire.pipeline.tables.follower import Follower
+from kwire.pipeline.tables.follower import ArchiveTables
 from kwire.pipeline.tables.options import value_schemas
 from kwire.pipeline.tables.place import DEAD_LETTERS, VALUES
 
@@ -70,7 +70,7 @@ def test_compaction_without_the_schema_is_refused_and_keeps_the_files_of_values(
         add_batch(tmp_path, 5, batch=number, values=VALID)
         follow(tmp_path, "delta", value_schemas=schema)
     [old, *_] = compacted(tmp_path)
-    follower = Follower(Archive(tmp_path), options_of("delta"))
+    follower = ArchiveTables(Archive(tmp_path), options_of("delta"))
     with pytest.raises(
         Problem, match="tables of the values of orders, which have to follow: add --value-schema"
     ):
@@ -78,7 +78,7 @@ def test_compaction_without_the_schema_is_refused_and_keeps_the_files_of_values(
     # A run of the job that only archives does not check, and must not delete them, either.
     assert not follower.is_free(old.files[0].path)
     follower.close()
-    follower = Follower(Archive(tmp_path), options_of("delta", value_schemas=schema))
+    follower = ArchiveTables(Archive(tmp_path), options_of("delta", value_schemas=schema))
     follower.check_all()
     assert follower.is_free(old.files[0].path)
     follower.close()
@@ -92,7 +92,7 @@ def test_compaction_makes_the_files_of_values_anew(tmp_path: Path, format: str) 
         follow(tmp_path, format, **given)
     before = values(tmp_path, format)
     old = compacted(tmp_path)
-    follower = Follower(Archive(tmp_path), options_of(format, **given))
+    follower = ArchiveTables(Archive(tmp_path), options_of(format, **given))
     assert follower.follow() == 3
     for entry in old:
         for file in entry.files:

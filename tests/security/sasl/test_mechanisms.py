@@ -10,7 +10,7 @@ import pytest
 
 from server.config import BrokerConfig, ConfigError
 from server.security.sasl.clients import password_client
-from server.security.sasl.mechanisms import MECHANISMS, Kind, build_mechanisms
+from server.security.sasl.mechanisms import MECHANISMS, MechanismKind, build_mechanisms
 from server.security.sasl.sources import LoginServices
 from tests.support.clock import ManualClock
 
@@ -84,7 +84,7 @@ def test_mechanisms_do_not_matter_without_a_sasl_listener() -> None:
 
 
 @pytest.mark.parametrize("kind", MECHANISMS.values(), ids=MECHANISMS)
-def test_row_of_a_mechanism_names_modules_with_both_sides(kind: Kind) -> None:
+def test_row_of_a_mechanism_names_modules_with_both_sides(kind: MechanismKind) -> None:
     folder = "server.security.sasl"
     assert callable(import_module(f"{folder}.{kind.module}").mechanism_of)
     if kind.login is not None:

@@ -16,13 +16,13 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..classic import Joining
 from ..modern.deadlines import SetDeadline
 from ..modern.members import MemberState
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Client, Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupClient, GroupContext
 from ..state import CONSUMER_PROTOCOL_TYPE
 from . import deadlines
 from .classic_protocol import Malformed, assignment_bytes, by_id, subscription_of
 from .conversion import can_downgrade_for, downgrade, remove_members
-from .draft import Draft
+from .draft import ConsumerDraft
 from .group import ConsumerGroup
 from .heartbeat_steps import move, take_wishes
 from .member import ClassicMember, ConsumerGroupMember, without_epochs
@@ -37,7 +37,7 @@ from .membership import (
 from .regexes import RegexChange, update_regexes
 
 
-def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draft) -> None:
+def join(near: GroupContext, group: ConsumerGroup, joining: Joining, draft: ConsumerDraft) -> None:
     """Add or update a member, and take a step toward its target.
 
     Errors: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED (with the id in the answer),
@@ -51,7 +51,7 @@ def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draf
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not any(
         group.classic_protocols[name] == group.classic_members for name in names
     ):
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"Member {member_id}'s protocols are not supported.",
         )
@@ -84,7 +84,7 @@ def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draf
     if new != old:
         draft.write_member(group, new)
     names_changed = new.subscribed_topic_names != old.subscribed_topic_names
-    client = Client(new.client_id, new.client_host, 0, joining.may_describe)
+    client = GroupClient(new.client_id, new.client_host, 0, joining.may_describe)
     regex_change = update_regexes(near, group, old, new, client, draft)
     changed = names_changed or regex_change is not RegexChange.NONE
     owned = [
@@ -130,17 +130,19 @@ def _classic_member(
     else:
         holder = group.static_member(instance_id)
         if holder is None:
-            raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         member = holder
         check_instance(member, member_id, instance_id)
     if member.classic is None:
-        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+        raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
     if member.member_epoch != generation_id:
-        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
+        raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
     return member, member.classic
 
 
-def sync(near: Surroundings, group: ConsumerGroup, request: SyncGroupRequest, draft: Draft) -> None:
+def sync(
+    near: GroupContext, group: ConsumerGroup, request: SyncGroupRequest, draft: ConsumerDraft
+) -> None:
     """Return the member's assignment.
 
     Errors: those of _classic_member, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
@@ -151,9 +153,9 @@ def sync(near: Surroundings, group: ConsumerGroup, request: SyncGroupRequest, dr
     )
     name, metadata = classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
-        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name not in (None, name):
-        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if (
         group.assignment_epoch > member.member_epoch
         and member.state is not MemberState.UNREVOKED_PARTITIONS
@@ -164,7 +166,7 @@ def sync(near: Surroundings, group: ConsumerGroup, request: SyncGroupRequest, dr
     try:
         assignment = assignment_bytes(without_epochs(member.assigned), metadata, near.image)
     except Malformed:
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+        raise GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR) from None
     draft.deadlines.append(SetDeadline(deadlines.SYNC_DUE, group_id, member.member_id, None))
     deadlines.keep_alive(group_id, member.member_id, classic.session_timeout_ms, draft)
     draft.answer = SyncGroupResponse(
@@ -174,7 +176,7 @@ def sync(near: Surroundings, group: ConsumerGroup, request: SyncGroupRequest, dr
     )
 
 
-def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, draft: Draft) -> None:
+def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, draft: ConsumerDraft) -> None:
     """Keep the member alive, and tell it whether it must rejoin.
 
     Errors: those of _classic_member.
@@ -209,7 +211,7 @@ def _rejoin(group_id: str, member: ConsumerGroupMember) -> SetDeadline:
 
 
 def leave(
-    near: Surroundings, group: ConsumerGroup, request: LeaveGroupRequest, draft: Draft
+    near: GroupContext, group: ConsumerGroup, request: LeaveGroupRequest, draft: ConsumerDraft
 ) -> None:
     """Remove members, by member id or instance id; each has a row with its own error."""
     rows = []
@@ -223,11 +225,11 @@ def leave(
             else:
                 holder = group.static_member(each.group_instance_id)
                 if holder is None:
-                    raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+                    raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
                 member = holder
                 if each.member_id:
                     check_instance(member, each.member_id, each.group_instance_id)
-        except Refusal as refusal:
+        except GroupRefusal as refusal:
             row.error_code = refusal.error
         else:
             leaving[member.member_id] = member

@@ -20,7 +20,7 @@ from kwire.messages.internal.consumer_protocol import (
 from ....metadata.image import MetadataImage
 from ..modern.members import Partitions
 from ..modern.order import topics_in_order
-from ..modern.refusal import Refusal
+from ..modern.refusal import GroupRefusal
 
 HIGHEST_VERSION = 3
 
@@ -71,13 +71,13 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
 def subscription_of(protocols: Iterable[tuple[str, bytes]]) -> ConsumerProtocolSubscription:
     """The subscription of a member, from the first of its protocols.
 
-    Errors: a Refusal with UNKNOWN_SERVER_ERROR.
+    Errors: a GroupRefusal with UNKNOWN_SERVER_ERROR.
     """
     try:
         _, metadata = next(iter(protocols))
         return read_subscription(metadata)
     except Malformed:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "Malformed embedded consumer protocol in subscription deserialization.",
         ) from None

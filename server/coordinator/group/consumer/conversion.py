@@ -13,8 +13,8 @@ from kwire.errors import ErrorCode
 
 from ..memory import GroupMemory
 from ..modern.members import NO_PARTITIONS
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupContext
 from ..records import GroupRecord, group_record
 from ..state import CONSUMER_PROTOCOL_TYPE, Group, GroupState, Member
 from .classic_protocol import (
@@ -25,7 +25,7 @@ from .classic_protocol import (
     read_subscription,
 )
 from .current_assignment import Owned
-from .draft import Draft
+from .draft import ConsumerDraft
 from .group import ConsumerGroup
 from .heartbeat_steps import count_wishes, move
 from .member import ClassicMember, ConsumerGroupMember, with_epoch
@@ -50,7 +50,7 @@ DOWNGRADES = ("downgrade", "bidirectional")
 # To a consumer group
 
 
-def upgrade(near: Surroundings, classic: Group, draft: Draft) -> ConsumerGroup:
+def upgrade(near: GroupContext, classic: Group, draft: ConsumerDraft) -> ConsumerGroup:
     """Write the records that convert a classic group to a consumer group, and return the consumer group.
 
     Shape: members keep their last assignment; waiting members are told to rejoin.
@@ -90,7 +90,7 @@ def upgrade(near: Surroundings, classic: Group, draft: Draft) -> ConsumerGroup:
     return group
 
 
-def _check_upgrade(near: Surroundings, classic: Group) -> None:
+def _check_upgrade(near: GroupContext, classic: Group) -> None:
     group_id = classic.group_id
     if near.config.consumer_migration_policy not in UPGRADES:
         raise _not_upgraded(group_id, "because online upgrade is disabled.")
@@ -104,15 +104,15 @@ def _check_upgrade(near: Surroundings, classic: Group) -> None:
         )
 
 
-def _not_upgraded(group_id: str, reason: str) -> Refusal:
+def _not_upgraded(group_id: str, reason: str) -> GroupRefusal:
     log.info("group %s does not become a consumer group %s", group_id, reason)
-    return Refusal(
+    return GroupRefusal(
         ErrorCode.GROUP_ID_NOT_FOUND,
         f"Cannot upgrade classic group {group_id} to consumer group {reason}",
     )
 
 
-def _upgraded_member(near: Surroundings, classic: Group, member: Member) -> ConsumerGroupMember:
+def _upgraded_member(near: GroupContext, classic: Group, member: Member) -> ConsumerGroupMember:
     """A member with its last assignment.
 
     Errors: Malformed.
@@ -149,7 +149,7 @@ def _upgraded_member(near: Surroundings, classic: Group, member: Member) -> Cons
 
 
 def can_downgrade_for(
-    near: Surroundings, group: ConsumerGroup, replaced: ConsumerGroupMember
+    near: GroupContext, group: ConsumerGroup, replaced: ConsumerGroupMember
 ) -> bool:
     """Whether the group is downgraded when a classic member replaces a static member."""
     return (
@@ -161,7 +161,7 @@ def can_downgrade_for(
 
 
 def can_downgrade_without(
-    near: Surroundings, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
+    near: GroupContext, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
 ) -> bool:
     """Whether the group is downgraded when members leave."""
     left = len(group.members) - len(leaving)
@@ -174,10 +174,10 @@ def can_downgrade_without(
 
 
 def remove_members(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     members: Sequence[ConsumerGroupMember],
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> None:
     """Remove members; if all remaining members use the classic protocol, the group is downgraded."""
     if members and can_downgrade_without(near, group, members):
@@ -190,13 +190,13 @@ def remove_members(
 
 
 def downgrade(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
     owned: Owned,
     changed: bool,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> ConsumerGroupMember:
     """Downgrade to a classic group in which `new` replaces the last member of the consumer protocol.
 
@@ -225,11 +225,11 @@ def downgrade(
 
 
 def _write_classic(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     leaving: Collection[str],
     joining: ConsumerGroupMember | None,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> None:
     """Write the tombstones of a consumer group, and the classic group that replaces it."""
     holder = None if joining is None else group.static_member(joining.instance_id)
@@ -271,7 +271,7 @@ def _write_classic(
             target = group.target.get(target_id or "", NO_PARTITIONS)
             assignment[member_id] = assignment_bytes(target, metadata, near.image)
         except Malformed as error:
-            raise Refusal(
+            raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND,
                 f"Cannot downgrade the classic group {group.group_id}: {error}.",
             ) from None

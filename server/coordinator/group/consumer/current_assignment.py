@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from kwire.errors import ErrorCode
 
 from ..modern.members import MemberState, Partitions
-from ..modern.refusal import Refusal
+from ..modern.refusal import GroupRefusal
 from .member import ConsumerGroupMember, PartitionEpochs
 
 #: The partitions that a member reports, by topic id; None if it reports none.
@@ -43,7 +43,7 @@ def reconcile(
     if state is MemberState.UNKNOWN:
         owned = None if owned is None else [(topic, list(some)) for topic, some in owned]
         if owned is None or owned:
-            raise Refusal(
+            raise GroupRefusal(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 "The consumer group member is in a unknown state. "
                 "The member must abandon all its partitions and rejoin.",

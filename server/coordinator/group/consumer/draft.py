@@ -14,7 +14,7 @@ from .records import ConsumerGroupRecord, MemberRecord
 
 
 @dataclass(slots=True)
-class Draft(modern.Draft):
+class ConsumerDraft(modern.Draft):
     """The outcome of an operation.
 
     Shape: `upgraded` is the classic group that becomes a consumer group. `downgraded` says that the group becomes a

@@ -16,7 +16,7 @@ from kwire.errors import ErrorCode
 
 from ....metadata.topic_partition import TopicPartition
 from ....shares import NOBODY
-from ..kinds import Committer, PartitionCheck
+from ..kinds import CommitSender, PartitionCheck
 from ..memory import MEMBER_BYTES, GroupMemory
 from ..modern.group import NAME_BYTES, ModernGroup, partition_count
 from ..modern.members import NO_PARTITIONS, Partitions
@@ -107,7 +107,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     protocol_type = "consumer"
     keeps_offsets = True
 
-    def validate_commit(self, sender: Committer) -> ErrorCode:
+    def validate_commit(self, sender: CommitSender) -> ErrorCode:
         """Check a member's epoch. Source: ConsumerGroup.validateOffsetCommit; KIP-1251."""
         if sender.generation_id < 0 and not self.members:
             return ErrorCode.NONE
@@ -126,7 +126,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             return _stale(member, sender.transactional)
         return ErrorCode.NONE
 
-    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+    def partition_check(self, sender: CommitSender) -> PartitionCheck | None:
         """Allow a member with an older epoch to commit for partitions that it has had since that epoch."""
         member = self.members.get(sender.member_id)
         epoch = sender.generation_id

@@ -18,12 +18,12 @@ from kwire.messages.consumer_group_heartbeat import (
 
 from ....metadata.image import MetadataImage
 from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Client, GroupSettings, Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupClient, GroupContext, GroupSettings
 from . import deadlines
 from .conversion import remove_members
 from .current_assignment import Owned
-from .draft import Draft
+from .draft import ConsumerDraft
 from .group import ConsumerGroup
 from .heartbeat_steps import move, take_wishes
 from .member import LEAVE_STATIC_EPOCH, ConsumerGroupMember
@@ -80,7 +80,7 @@ def check_request(
         _check_owned(request.topic_partitions)
     assignor = request.server_assignor
     if assignor is not None and assignor not in assignors:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {assignor} is not supported. "
             f"Supported assignors: {', '.join(assignors)}.",
@@ -96,11 +96,11 @@ def _check_owned(owned: Sequence[TopicPartitions]) -> None:
         raise _invalid(f"TopicPartitions has {partitions} partitions; {MAX_OWNED} are possible.")
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_REQUEST, message)
+def _invalid(message: str) -> GroupRefusal:
+    return GroupRefusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def refused(refusal: Refusal) -> ConsumerGroupHeartbeatResponse:
+def refused(refusal: GroupRefusal) -> ConsumerGroupHeartbeatResponse:
     """The answer to a request that is refused."""
     return ConsumerGroupHeartbeatResponse(
         error_code=refusal.error, error_message=refusal.message, member_epoch=0
@@ -117,7 +117,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned:
 def unchanged(
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeatRequest,
-    client: Client,
+    client: GroupClient,
     image: MetadataImage,
 ) -> ConsumerGroupMember | None:
     """Return the member if its request only keeps it alive and the group needs no work; else None.
@@ -156,11 +156,11 @@ def answer_to(
 
 
 def heartbeat(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeatRequest,
-    client: Client,
-    draft: Draft,
+    client: GroupClient,
+    draft: ConsumerDraft,
 ) -> None:
     """Let a member join or stay.
 
@@ -217,7 +217,7 @@ def heartbeat(
 
 
 def _says_nothing(
-    member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: Client
+    member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: GroupClient
 ) -> bool:
     """Whether a request changes nothing in the subscription and identity of a member."""
     return (
@@ -234,7 +234,7 @@ def _says_nothing(
 
 
 def _with_wishes(
-    member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: Client
+    member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: GroupClient
 ) -> ConsumerGroupMember:
     """The member updated from its request; null fields do not change."""
     if _says_nothing(member, request, client):
@@ -256,7 +256,10 @@ def _with_wishes(
 
 
 def leave(
-    near: Surroundings, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, draft: Draft
+    near: GroupContext,
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeatRequest,
+    draft: ConsumerDraft,
 ) -> None:
     """Remove a member; a static one may leave temporarily.
 

@@ -6,10 +6,10 @@ Source: GroupMetadataManager.updateSubscriptionMetadata, maybeReconcile.
 from __future__ import annotations
 
 from ..modern.members import MemberState, Partitions
-from ..modern.surroundings import Surroundings
+from ..modern.surroundings import GroupContext
 from . import deadlines
 from .current_assignment import Owned, reconcile
-from .draft import Draft
+from .draft import ConsumerDraft
 from .group import ConsumerGroup, SubscriptionType
 from .member import ConsumerGroupMember
 from .records import CurrentRecord, EpochRecord, PartitionMetadataRecord
@@ -17,12 +17,12 @@ from .target import update_target
 
 
 def count_wishes(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
     bump: bool,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> tuple[int, SubscriptionType | None]:
     """Bump the group's epoch if the member's subscription or the topics have changed, and return the epoch.
 
@@ -44,12 +44,12 @@ def count_wishes(
 
 
 def take_wishes(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
     bump: bool,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> tuple[int, Partitions]:
     """Apply a member's subscription, and compute a new target if needed; return its epoch and the target of `new`."""
     epoch, subscription_type = count_wishes(near, group, old, new, bump, draft)
@@ -61,7 +61,7 @@ def take_wishes(
 
 
 def move(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     member: ConsumerGroupMember,
     target_epoch: int,
@@ -69,7 +69,7 @@ def move(
     owned: Owned,
     *,
     subscription_changed: bool,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> ConsumerGroupMember:
     """Take a step toward the target of a member, and return the resulting member."""
     if not subscription_changed and member.is_reconciled_to(target_epoch):

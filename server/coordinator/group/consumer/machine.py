@@ -17,16 +17,16 @@ from ..classic_groups import ClassicGroups
 from ..kinds import GroupHome
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget
-from ..modern.machine import GO_ON, NO_ANSWER, GroupMachine, Operation, Writes, nobody
+from ..modern.machine import GO_ON, NO_ANSWER, GroupMachine, GroupOperation, GroupWrites, nobody
 from ..modern.members import JOIN_EPOCH, MemberState
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Client, Metadata, Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupClient, GroupContext, Metadata
 from ..rebalance import join_error, sync_error
 from ..records import GroupRecord, OffsetRecord
 from ..state import Group
 from . import classic_members, deadlines, heartbeat
 from .conversion import remove_members, upgrade
-from .draft import Draft, ResolveRegexes
+from .draft import ConsumerDraft, ResolveRegexes
 from .group import ConsumerGroup
 from .membership import check_size
 from .records import TargetRecord, tombstones
@@ -44,14 +44,14 @@ log = logging.getLogger(__name__)
 UNUSED_DUE = "consumer_group_unused"
 
 
-class ConsumerGroups(GroupMachine[Draft]):
+class ConsumerGroups(GroupMachine[ConsumerDraft]):
     """The groups of the consumer protocol of a shard."""
 
     kind = "consumer"
-    new_draft = Draft
+    new_draft = ConsumerDraft
 
     def __init__(
-        self, shard: GroupHome, classic: ClassicGroups, metadata: Metadata, writes: Writes
+        self, shard: GroupHome, classic: ClassicGroups, metadata: Metadata, writes: GroupWrites
     ) -> None:
         super().__init__(shard, metadata, writes)
         self.classic = classic
@@ -64,7 +64,7 @@ class ConsumerGroups(GroupMachine[Draft]):
     # Requests
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client, token: int, now_ms: int
+        self, request: ConsumerGroupHeartbeatRequest, client: GroupClient, token: int, now_ms: int
     ) -> Result[Any]:
         """Add, keep or remove a member."""
         out: Result[Any] = Result()
@@ -81,7 +81,7 @@ class ConsumerGroups(GroupMachine[Draft]):
                 out.reply(token, heartbeat.answer_to(member, settings))
                 return out
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             if request.member_epoch < JOIN_EPOCH:
                 heartbeat.leave(near, self.existing(request.group_id), request, draft)
                 return
@@ -93,7 +93,9 @@ class ConsumerGroups(GroupMachine[Draft]):
                 draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
         stays = request.member_epoch >= JOIN_EPOCH
-        operation = Operation(group_id, token, run, heartbeat.refused, reads=True, is_paced=stays)
+        operation = GroupOperation(
+            group_id, token, run, heartbeat.refused, reads=True, is_paced=stays
+        )
         self.perform(operation, now_ms, out)
         return out
 
@@ -101,15 +103,15 @@ class ConsumerGroups(GroupMachine[Draft]):
         """Return a consumer group. Errors: GROUP_ID_NOT_FOUND."""
         group = self.shard.groups.get(group_id)
         if group is None:
-            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if not isinstance(group, ConsumerGroup):
-            raise Refusal(
+            raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
             )
         return group
 
     def group_for(
-        self, near: Surroundings, request: ConsumerGroupHeartbeatRequest, draft: Draft
+        self, near: GroupContext, request: ConsumerGroupHeartbeatRequest, draft: ConsumerDraft
     ) -> ConsumerGroup:
         """Return the group that a member joins or is in; joining creates the group if needed.
 
@@ -121,14 +123,16 @@ class ConsumerGroups(GroupMachine[Draft]):
             return group
         if request.member_epoch != JOIN_EPOCH:
             if group is None:
-                raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+                raise GroupRefusal(
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."
+                )
             return self.existing(group_id)
         if group is None:
             return ConsumerGroup(group_id)
         if not isinstance(group, Group):
             return self.existing(group_id)
         if group.is_dead:
-            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            raise GroupRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if group.is_empty:
             draft.records.append(GroupRecord(group_id, None))
             draft.upgraded = group
@@ -143,7 +147,7 @@ class ConsumerGroups(GroupMachine[Draft]):
         request = joining.request
         group_id = request.group_id
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup) and not group.is_empty:
                 group.used_by(joining.account)
@@ -154,10 +158,10 @@ class ConsumerGroups(GroupMachine[Draft]):
             draft.answer = NO_ANSWER
             draft.afterwards.append(lambda now_ms, out: self.classic.join(joining, now_ms, out))
 
-        def refuse(refusal: Refusal) -> Any:
+        def refuse(refusal: GroupRefusal) -> Any:
             return join_error("", refusal.error)  # without an id, like Apache Kafka
 
-        operation = Operation(group_id, joining.token, run, refuse, is_paced=True)
+        operation = GroupOperation(group_id, joining.token, run, refuse, is_paced=True)
         self.perform(operation, now_ms, out)
         return out
 
@@ -165,15 +169,15 @@ class ConsumerGroups(GroupMachine[Draft]):
         """Return the member's assignment."""
         out: Result[Any] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
-                raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
+                raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
             if group.is_empty:
-                raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
             classic_members.sync(near, group, request, draft)
 
-        operation = Operation(
+        operation = GroupOperation(
             request.group_id, token, run, lambda refusal: sync_error(refusal.error), reads=True
         )
         self.perform(operation, now_ms, out)
@@ -183,23 +187,23 @@ class ConsumerGroups(GroupMachine[Draft]):
         """Keep a member alive."""
         out: Result[Any] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
-                raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
+                raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
             classic_members.heartbeat(group, request, draft)
 
-        def refuse(refusal: Refusal) -> HeartbeatResponse:
+        def refuse(refusal: GroupRefusal) -> HeartbeatResponse:
             return HeartbeatResponse(error_code=refusal.error)
 
-        self.perform(Operation(request.group_id, token, run, refuse, reads=True), now_ms, out)
+        self.perform(GroupOperation(request.group_id, token, run, refuse, reads=True), now_ms, out)
         return out
 
     def leave_group(self, request: LeaveGroupRequest, token: int, now_ms: int) -> Result[Any]:
         """Remove members."""
         out: Result[Any] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(request.group_id)
             if isinstance(group, ConsumerGroup):
                 classic_members.leave(near, group, request, draft)
@@ -209,20 +213,20 @@ class ConsumerGroups(GroupMachine[Draft]):
                 lambda now_ms, out: self.classic.leave(request, token, now_ms, out)
             )
 
-        def refuse(refusal: Refusal) -> LeaveGroupResponse:
+        def refuse(refusal: GroupRefusal) -> LeaveGroupResponse:
             return LeaveGroupResponse(error_code=refusal.error)
 
-        self.perform(Operation(request.group_id, token, run, refuse), now_ms, out)
+        self.perform(GroupOperation(request.group_id, token, run, refuse), now_ms, out)
         return out
 
     def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
         """Remove a group without members, with its offsets."""
         out: Result[ErrorCode] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(group_id)
             if not group.is_empty:
-                raise Refusal(ErrorCode.NON_EMPTY_GROUP)
+                raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
             store = group.offsets
             tps = dict.fromkeys((*store.committed, *store.pending))
             draft.records += (OffsetRecord(group_id, tp, None) for tp in tps)
@@ -230,20 +234,22 @@ class ConsumerGroups(GroupMachine[Draft]):
             draft.answer = ErrorCode.NONE
             draft.afterwards.append(lambda now_ms, out: self.drop_if_unused(group_id, out))
 
-        self.perform(Operation(group_id, token, run, lambda refusal: refusal.error), now_ms, out)
+        self.perform(
+            GroupOperation(group_id, token, run, lambda refusal: refusal.error), now_ms, out
+        )
         return out
 
     def unused_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         """Remove a group that has neither members nor offsets."""
         (group_id,) = timer.key
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(group_id)
             if group.is_empty and not group.offsets:
                 draft.records += tombstones(group, ())
                 draft.afterwards.append(lambda now_ms, out: self.drop_if_unused(group_id, out))
 
-        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+        self.perform(GroupOperation(group_id, None, run, nobody), now_ms, out)
 
     def drop_if_unused(self, group_id: str, out: Result[Any]) -> None:
         """Drop what remains of a group after its tombstones."""
@@ -258,15 +264,15 @@ class ConsumerGroups(GroupMachine[Draft]):
 
     # Hooks of writes
 
-    def write_begins(self, draft: Draft, now_ms: int, out: Result[Any]) -> None:
+    def write_begins(self, draft: ConsumerDraft, now_ms: int, out: Result[Any]) -> None:
         """Notify the members of a group that is being upgraded."""
         if draft.upgraded is not None:
             self.classic.retire(draft.upgraded, now_ms, out)
 
     def write_failed(
         self,
-        operation: Operation[Draft],
-        draft: Draft,
+        operation: GroupOperation[ConsumerDraft],
+        draft: ConsumerDraft,
         error: ErrorCode,
         now_ms: int,
         out: Result[Any],
@@ -276,7 +282,11 @@ class ConsumerGroups(GroupMachine[Draft]):
             self.shard.removed((operation.group_id,), error, now_ms, out)
 
     def committed(
-        self, operation: Operation[Draft], draft: Draft, now_ms: int, out: Result[Any]
+        self,
+        operation: GroupOperation[ConsumerDraft],
+        draft: ConsumerDraft,
+        now_ms: int,
+        out: Result[Any],
     ) -> None:
         """Continue with a group that was converted to the other kind."""
         if draft.upgraded is not None:
@@ -316,7 +326,7 @@ class ConsumerGroups(GroupMachine[Draft]):
         if not isinstance(group, ConsumerGroup):
             return out
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             if self.existing(effect.group_id) is not group:
                 return
             if not group.is_assigning or effect.epoch > group.group_epoch:
@@ -348,14 +358,14 @@ class ConsumerGroups(GroupMachine[Draft]):
         """Store which topics of an image match the expressions of a group; None if matching failed."""
         out: Result[Any] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(effect.group_id)
             group.is_resolving = False
             if found is not None:
                 group.resolved_generation = near.hashes.generation(image)
                 regexes_resolved(near, group, found, image.version, began_ms, draft)
 
-        self.perform(Operation(effect.group_id, None, run, nobody), now_ms, out)
+        self.perform(GroupOperation(effect.group_id, None, run, nobody), now_ms, out)
         return out
 
     # Deadlines
@@ -367,7 +377,7 @@ class ConsumerGroups(GroupMachine[Draft]):
             return
         group_id, member_id = timer.key
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(group_id)
             member = group.members.get(member_id)
             if member is None:
@@ -382,7 +392,11 @@ class ConsumerGroups(GroupMachine[Draft]):
         self.perform(self.missed(timer, epoch, run), now_ms, out)
 
     def remove(
-        self, near: Surroundings, group: ConsumerGroup, member_ids: Iterable[str], draft: Draft
+        self,
+        near: GroupContext,
+        group: ConsumerGroup,
+        member_ids: Iterable[str],
+        draft: ConsumerDraft,
     ) -> None:
         """Remove members."""
         remove_members(near, group, [group.members[each] for each in member_ids], draft)

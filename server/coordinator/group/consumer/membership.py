@@ -14,11 +14,11 @@ from kwire.errors import ErrorCode
 
 from ..memory import GROUP_BYTES
 from ..modern.members import JOIN_EPOCH, NO_PARTITIONS
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupContext
 from . import deadlines
 from .current_assignment import Owned
-from .draft import Draft
+from .draft import ConsumerDraft
 from .group import ConsumerGroup, member_bytes
 from .member import LEAVE_STATIC_EPOCH, ConsumerGroupMember
 from .records import CurrentRecord, EpochRecord, MemberRecord, RegexRecord, TargetRecord
@@ -30,18 +30,18 @@ log = logging.getLogger(__name__)
 MAX_TOPICS = 50_000
 
 
-def check_size(near: Surroundings, group: ConsumerGroup, member_id: str) -> None:
+def check_size(near: GroupContext, group: ConsumerGroup, member_id: str) -> None:
     """Refuse a new member of a full group. Errors: GROUP_MAX_SIZE_REACHED."""
     most = near.config.consumer_max_size
     if len(group.members) >= most and member_id not in group.members:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {most} members.",
         )
 
 
 def check_memory(
-    near: Surroundings, group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember
+    near: GroupContext, group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember
 ) -> None:
     """Refuse a member for which there is no memory, even if it is in the group and asks for more.
 
@@ -53,25 +53,25 @@ def check_memory(
     more = member_bytes(new) - (member_bytes(old) if is_known else -GROUP_BYTES)
     error = near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
-        raise Refusal(error)
+        raise GroupRefusal(error)
     if new.subscribed_topic_names == old.subscribed_topic_names:
         return
     topics = len(group.topics)
     if topics + len(new.subscribed_topic_names) > MAX_TOPICS:
         topics += sum(name not in group.topics for name in new.subscribed_topic_names)
         if topics > MAX_TOPICS:
-            raise Refusal(
+            raise GroupRefusal(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The members of the consumer group name {topics} topics; {MAX_TOPICS} are possible.",
             )
 
 
 def member_to_join(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     member_id: str,
     instance_id: str | None,
-    draft: Draft,
+    draft: ConsumerDraft,
     *,
     classic: bool = False,
 ) -> ConsumerGroupMember:
@@ -83,7 +83,7 @@ def member_to_join(
     if instance_id is None or holder is None:
         return group.members.get(member_id) or ConsumerGroupMember(member_id)
     if not classic and holder.classic is None and holder.member_epoch != LEAVE_STATIC_EPOCH:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because "
             f"the instance id is owned by {holder.member_id} member.",
@@ -96,7 +96,7 @@ def member_to_join(
 
 
 def _replace_member(
-    group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember, draft: Draft
+    group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember, draft: ConsumerDraft
 ) -> None:
     """Give a new member the state of the old one."""
     group_id = group.group_id
@@ -107,14 +107,14 @@ def _replace_member(
     draft.write(CurrentRecord(group_id, new.member_id, new))
 
 
-def _remove_member(group: ConsumerGroup, member_id: str, draft: Draft) -> None:
+def _remove_member(group: ConsumerGroup, member_id: str, draft: ConsumerDraft) -> None:
     draft.write(CurrentRecord(group.group_id, member_id, None))
     draft.write(TargetRecord(group.group_id, member_id, None))
     draft.write(MemberRecord(group.group_id, member_id, None))
 
 
 def member_to_stay(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     member_id: str,
     instance_id: str | None,
@@ -130,7 +130,9 @@ def member_to_stay(
     else:
         found = group.static_member(instance_id)
         if found is None:
-            raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+            raise GroupRefusal(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
+            )
         member = found
         check_instance(member, member_id, instance_id)
     if epoch is not None:
@@ -142,7 +144,7 @@ def known_member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
     """Return a member by its id. Errors: UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"Member {member_id} is not a member of group {group.group_id}.",
         )
@@ -155,7 +157,7 @@ def check_instance(holder: ConsumerGroupMember, member_id: str, instance_id: str
     Errors: FENCED_INSTANCE_ID.
     """
     if holder.member_id != member_id:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.FENCED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} was fenced by member "
             f"{holder.member_id}.",
@@ -182,8 +184,8 @@ def _has_only(owned: Owned, member: ConsumerGroupMember) -> bool:
     )
 
 
-def _fenced(which: str, epoch: int, known: int) -> Refusal:
-    return Refusal(
+def _fenced(which: str, epoch: int, known: int) -> GroupRefusal:
+    return GroupRefusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The consumer group member has a {which} member epoch ({epoch}) than the one known by the group "
         f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
@@ -191,10 +193,10 @@ def _fenced(which: str, epoch: int, known: int) -> Refusal:
 
 
 def fence_members(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     members: Sequence[ConsumerGroupMember],
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> None:
     """Remove members, with the regular expressions that only they had, and bump the group's epoch."""
     if not members:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kwire.messages.internal import consumer_group as stored
 
 from ..modern.members import MemberState, Partitions
-from ..modern.records import Form, Forms, from_rows, in_rows
+from ..modern.records import Forms, RecordForm, from_rows, in_rows
 from .group import ConsumerGroup, ResolvedRegex
 from .member import ClassicMember, ConsumerGroupMember, PartitionEpochs
 
@@ -214,7 +214,7 @@ def _epochs(rows: list[stored.TopicPartitions], member_epoch: int) -> PartitionE
 
 
 FORMS = Forms(
-    Form(
+    RecordForm(
         EpochRecord,
         stored.ConsumerGroupMetadataKey,
         stored.ConsumerGroupMetadataValue,
@@ -223,15 +223,15 @@ FORMS = Forms(
         ),
         lambda _, message: (message.epoch, message.metadata_hash),
     ),
-    Form(PartitionMetadataRecord, stored.ConsumerGroupPartitionMetadataKey),
-    Form(
+    RecordForm(PartitionMetadataRecord, stored.ConsumerGroupPartitionMetadataKey),
+    RecordForm(
         MemberRecord,
         stored.ConsumerGroupMemberMetadataKey,
         stored.ConsumerGroupMemberMetadataValue,
         lambda record: _member_value(record.value),
         lambda key, message: _member(intern(key.member_id), message),
     ),
-    Form(
+    RecordForm(
         TargetEpochRecord,
         stored.ConsumerGroupTargetAssignmentMetadataKey,
         stored.ConsumerGroupTargetAssignmentMetadataValue,
@@ -240,7 +240,7 @@ FORMS = Forms(
         ),
         lambda _, message: (message.assignment_epoch, message.assignment_timestamp),
     ),
-    Form(
+    RecordForm(
         TargetRecord,
         stored.ConsumerGroupTargetAssignmentMemberKey,
         stored.ConsumerGroupTargetAssignmentMemberValue,
@@ -249,14 +249,14 @@ FORMS = Forms(
         ),
         lambda _, message: from_rows(message.topic_partitions),
     ),
-    Form(
+    RecordForm(
         CurrentRecord,
         stored.ConsumerGroupCurrentMemberAssignmentKey,
         stored.ConsumerGroupCurrentMemberAssignmentValue,
         lambda record: _current_value(record.value),
         lambda key, message: _current(intern(key.member_id), message),
     ),
-    Form(
+    RecordForm(
         RegexRecord,
         stored.ConsumerGroupRegularExpressionKey,
         stored.ConsumerGroupRegularExpressionValue,

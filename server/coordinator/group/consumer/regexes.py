@@ -16,9 +16,9 @@ from kwire.errors import ErrorCode
 
 from ...common.pattern import InvalidPattern, Pattern
 from ...common.result import Result
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Client, Surroundings
-from .draft import Draft, ResolveRegexes
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupClient, GroupContext
+from .draft import ConsumerDraft, ResolveRegexes
 from .group import ConsumerGroup, ResolvedRegex, Subscribers, resolved_bytes
 from .member import ConsumerGroupMember
 from .records import EpochRecord, RegexRecord
@@ -43,12 +43,12 @@ class RegexChange(Enum):
 
 
 def update_regexes(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
-    client: Client,
-    draft: Draft,
+    client: GroupClient,
+    draft: ConsumerDraft,
 ) -> RegexChange:
     """Check and store a member's expression, and have the group's expressions resolved if that is due.
 
@@ -56,7 +56,7 @@ def update_regexes(
     """
     before, after = old.subscribed_topic_regex, new.subscribed_topic_regex
     if after and near.now_ms < group.refused_until_ms <= near.now_ms + MIN_INTERVAL_MS:
-        raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     change = RegexChange.NONE
     refresh = False
     if before != after:
@@ -109,19 +109,19 @@ def check_regex(regex: str) -> None:
             raise InvalidPattern(f"more than {MAX_UNICODE_CLASSES} Unicode classes")
         Pattern(regex)
     except InvalidPattern as error:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
         ) from None
 
 
 def regexes_resolved(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     found: Mapping[str, frozenset[str]],
     version: int,
     began_ms: int,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> None:
     """Store the matches of the expressions; if they have changed, the group's epoch is bumped.
 

@@ -13,10 +13,10 @@ from ....steps import exhaust
 from ..modern.draft import AssignTarget
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import hash_of_name, names_in_order
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupContext
 from .assignment_input import AssignedMember, AssignmentInput, Steps
-from .draft import Draft
+from .draft import ConsumerDraft
 from .group import ConsumerGroup, SubscriptionType
 from .member import ConsumerGroupMember
 from .range_assignor import assign_range
@@ -33,13 +33,13 @@ DESCRIBED_IN_STEP = 64
 
 
 def update_target(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     group_epoch: int,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
     subscription_type: SubscriptionType,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> tuple[int, Partitions]:
     """Compute a new target if the group's epoch requires one; return its epoch and the target of `new`.
 
@@ -52,14 +52,14 @@ def update_target(
         return present
     name = group.preferred_assignor(old, new) or near.config.consumer_assignors[0]
     if name not in ASSIGNORS:
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR)
     partitions = _partitions(near, group, new)
     more = group.more_for(partitions)
     error = near.memory.refuses_assignment(near.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
         if new.assigned:
             return present  # it keeps what it has until there is room
-        raise Refusal(error)
+        raise GroupRefusal(error)
     steps = assign_in_steps(near, group, new, subscription_type, name)
     if len(group.members) + partitions > AT_ONCE:
         instances = {member_id: each for each, member_id in group.static_members.items()}
@@ -80,7 +80,7 @@ def update_target(
     return group_epoch, found[new.member_id]
 
 
-def _partitions(near: Surroundings, group: ConsumerGroup, new: ConsumerGroupMember) -> int:
+def _partitions(near: GroupContext, group: ConsumerGroup, new: ConsumerGroupMember) -> int:
     """The number of partitions of the topics that the members read."""
     topics = near.image.topics
     names = group.topics.keys() | new.subscribed_topic_names
@@ -88,7 +88,7 @@ def _partitions(near: Surroundings, group: ConsumerGroup, new: ConsumerGroupMemb
 
 
 def assign_in_steps(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     new: ConsumerGroupMember,
     subscription_type: SubscriptionType,
@@ -113,7 +113,7 @@ def _encode_in_steps(
 
 
 def assignment_input(
-    near: Surroundings,
+    near: GroupContext,
     group: ConsumerGroup,
     new: ConsumerGroupMember,
     subscription_type: SubscriptionType,
@@ -157,7 +157,7 @@ def write_target(
     changed: Iterable[TargetRecord],
     epoch: int,
     now_ms: int,
-    draft: Draft,
+    draft: ConsumerDraft,
 ) -> None:
     """Store the changed assignments, then the epoch."""
     draft.records += changed

@@ -21,8 +21,8 @@ from ..offsets import group_error_for
 from .deadlines import Deadlines, SetDeadline
 from .draft import Afterwards, AssignTarget, Draft
 from .group import ModernGroup
-from .refusal import Refusal
-from .surroundings import Metadata, Surroundings
+from .refusal import GroupRefusal
+from .surroundings import GroupContext, Metadata
 
 #: The maximum number of requests that wait for a group's write; clients of further requests are told to retry.
 MAX_WAITING = 10_000
@@ -41,11 +41,11 @@ NO_ANSWER = object()
 
 D = TypeVar("D", bound=Draft)
 
-Waiting: TypeAlias = "tuple[GroupMachine[Any], Operation[Any], object]"
+Waiting: TypeAlias = "tuple[GroupMachine[Any], GroupOperation[Any], object]"
 """An operation that waits for a write, with its machine and the client that it is for."""
 
 
-class Operation(NamedTuple, Generic[D]):
+class GroupOperation(NamedTuple, Generic[D]):
     """A request or a timer that concerns one group.
 
     Shape: `run` fills the draft; `refuse` makes the answer for an error; the token is None if nobody waits for an
@@ -56,19 +56,19 @@ class Operation(NamedTuple, Generic[D]):
 
     group_id: str
     token: int | None
-    run: Callable[[Surroundings, D], None]
-    refuse: Callable[[Refusal], Any]
+    run: Callable[[GroupContext, D], None]
+    refuse: Callable[[GroupRefusal], Any]
     reads: bool = False
     is_paced: bool = False
     unwritten: Callable[[int, Result[Any]], None] | None = None
 
 
-def nobody(refusal: Refusal) -> None:
+def nobody(refusal: GroupRefusal) -> None:
     """The answer to a refused operation without a waiting request."""
     return None
 
 
-class Writes:
+class GroupWrites:
     """The writes of one shard's groups.
 
     Shape: `writing` maps a group with a write in progress to the operations that wait for it, each with the client that
@@ -110,7 +110,7 @@ class Writes:
     def unload(self) -> Result[Any]:
         """Refuse the waiting operations, because another broker will coordinate these groups."""
         out: Result[Any] = Result()
-        moved = Refusal(ErrorCode.NOT_COORDINATOR)
+        moved = GroupRefusal(ErrorCode.NOT_COORDINATOR)
         for waiting in self.writing.values():
             for _, operation, _ in waiting:
                 out.reply(operation.token, operation.refuse(moved))
@@ -126,7 +126,7 @@ class OperationStored(NamedTuple):
     """The ticket of an operation's records."""
 
     machine: GroupMachine[Any]
-    operation: Operation[Any]
+    operation: GroupOperation[Any]
     draft: Draft
 
 
@@ -136,7 +136,7 @@ class GroupMachine(Generic[D]):
     kind: str
     new_draft: type[D]
 
-    def __init__(self, shard: GroupHome, metadata: Metadata, writes: Writes) -> None:
+    def __init__(self, shard: GroupHome, metadata: Metadata, writes: GroupWrites) -> None:
         self.shard = shard
         self.metadata = metadata
         self.writes = writes
@@ -148,11 +148,18 @@ class GroupMachine(Generic[D]):
         """Called before the records of an operation are written."""
 
     def write_failed(
-        self, operation: Operation[D], draft: D, error: ErrorCode, now_ms: int, out: Result[Any]
+        self,
+        operation: GroupOperation[D],
+        draft: D,
+        error: ErrorCode,
+        now_ms: int,
+        out: Result[Any],
     ) -> None:
         """Called when the write failed."""
 
-    def committed(self, operation: Operation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
+    def committed(
+        self, operation: GroupOperation[D], draft: D, now_ms: int, out: Result[Any]
+    ) -> None:
         """Called when the records are committed, or if there were none."""
 
     def begin(self, effect: Any, out: Result[Any]) -> None:
@@ -176,8 +183,8 @@ class GroupMachine(Generic[D]):
         return step
 
     def assigned(
-        self, group: ModernGroup[Any], run: Callable[[Surroundings, D], None]
-    ) -> Operation[D]:
+        self, group: ModernGroup[Any], run: Callable[[GroupContext, D], None]
+    ) -> GroupOperation[D]:
         """The operation that stores a computed target; what was promised for it is released at the end."""
 
         def release(now_ms: int, out: Result[Any]) -> None:
@@ -185,17 +192,17 @@ class GroupMachine(Generic[D]):
             if known is group:
                 group.promise(0)
 
-        def store(near: Surroundings, draft: D) -> None:
+        def store(near: GroupContext, draft: D) -> None:
             run(near, draft)
             draft.afterwards.append(release)
 
-        return Operation(group.group_id, None, store, nobody, unwritten=release)
+        return GroupOperation(group.group_id, None, store, nobody, unwritten=release)
 
     # Running operations
 
     def missed(
-        self, timer: Timer, epoch: int, run: Callable[[Surroundings, D], None]
-    ) -> Operation[D]:
+        self, timer: Timer, epoch: int, run: Callable[[GroupContext, D], None]
+    ) -> GroupOperation[D]:
         """The operation that follows a member's missed deadline; tried again while its records cannot be written."""
         group_id, member_id = timer.key
         again = SetDeadline(timer.op_name, group_id, member_id, RETRY_MS, epoch, only_new=True)
@@ -203,11 +210,11 @@ class GroupMachine(Generic[D]):
         def unwritten(now_ms: int, out: Result[Any]) -> None:
             self.deadlines.set(again, now_ms, out)
 
-        return Operation(group_id, None, run, nobody, unwritten=unwritten)
+        return GroupOperation(group_id, None, run, nobody, unwritten=unwritten)
 
-    def near(self, group_id: str, now_ms: int) -> Surroundings:
+    def near(self, group_id: str, now_ms: int) -> GroupContext:
         metadata = self.metadata
-        return Surroundings(
+        return GroupContext(
             self.shard.config,
             metadata.settings(group_id, self.kind),
             metadata.image(),
@@ -216,7 +223,7 @@ class GroupMachine(Generic[D]):
             self.shard.memory,
         )
 
-    def perform(self, operation: Operation[D], now_ms: int, out: Result[Any]) -> None:
+    def perform(self, operation: GroupOperation[D], now_ms: int, out: Result[Any]) -> None:
         """Run an operation, or queue it behind the write of its group."""
         waiting = self.writes.writing.get(operation.group_id)
         if waiting is not None and (
@@ -234,7 +241,7 @@ class GroupMachine(Generic[D]):
             operation.run(self.near(operation.group_id, now_ms), draft)
             if operation.is_paced and draft.records:
                 self.check_pace(now_ms)
-        except Refusal as refusal:
+        except GroupRefusal as refusal:
             # What the operation has noted about the group counts no longer, as the records that go with it are not
             # written.
             if group is not None and group.client != client:
@@ -258,24 +265,24 @@ class GroupMachine(Generic[D]):
     def check_pace(self, now_ms: int) -> None:
         """Refuse a write while much was written for the client. Errors: COORDINATOR_LOAD_IN_PROGRESS."""
         if not self.shard.memory.pace.may_write(account_of(cause()), now_ms):
-            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def wait(
         self,
-        operation: Operation[D],
+        operation: GroupOperation[D],
         waiting: deque[Waiting],
         out: Result[Any],
     ) -> None:
         if len(waiting) >= MAX_WAITING:
-            busy = Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            busy = GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             out.reply(operation.token, operation.refuse(busy))
         elif operation.group_id in self.writes.overdue and operation.token is not None:
-            overdue = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            overdue = GroupRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             out.reply(operation.token, operation.refuse(overdue))
         else:
             waiting.append((self, operation, cause()))
 
-    def follow(self, operation: Operation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
+    def follow(self, operation: GroupOperation[D], draft: D, now_ms: int, out: Result[Any]) -> None:
         """Send the answer and apply the effects, once the records of an operation are committed."""
         if draft.answer is not NO_ANSWER:
             out.reply(operation.token, draft.answer)
@@ -311,10 +318,10 @@ class GroupMachine(Generic[D]):
                 else group_error_for(error)
             )
             if known not in timed_out:
-                out.reply(operation.token, operation.refuse(Refusal(mapped)))
+                out.reply(operation.token, operation.refuse(GroupRefusal(mapped)))
             refused = [each for _, each, _ in waiting if each.token is not None]
             for each in refused:
-                out.reply(each.token, each.refuse(Refusal(mapped)))
+                out.reply(each.token, each.refuse(GroupRefusal(mapped)))
             kept = [each for each in waiting if each[1].token is None]
             waiting.clear()
             waiting.extend(kept)

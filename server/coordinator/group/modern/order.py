@@ -98,7 +98,7 @@ def buckets_for(capacity: int) -> int:
     return size
 
 
-class Table(Generic[K, V]):
+class JavaHashMap(Generic[K, V]):
     """A HashMap that is iterated over in Java's order while it grows and shrinks.
 
     Shape: `buckets` is its initial number of buckets; `hash_of` is as for in_buckets.

@@ -14,7 +14,7 @@ from .members import Partitions
 VALUE_VERSION = 0
 
 
-class Form(NamedTuple):
+class RecordForm(NamedTuple):
     """The stored form of one type of record, whose fields are those of its key, and `value`.
 
     Shape: `write(record)` makes the message of the value, and `read(key, message)` the value from it. The value is a
@@ -31,7 +31,7 @@ class Form(NamedTuple):
 class Forms:
     """The forms of the records of one kind of group."""
 
-    def __init__(self, *forms: Form) -> None:
+    def __init__(self, *forms: RecordForm) -> None:
         self._by_record = {each.record: each for each in forms}
         self._by_key = {each.key: each for each in forms}
         self._names = {

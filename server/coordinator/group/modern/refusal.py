@@ -5,7 +5,7 @@ from __future__ import annotations
 from kwire.errors import ErrorCode
 
 
-class Refusal(Exception):
+class GroupRefusal(Exception):
     """An error code and the message for the client, in Apache Kafka's words."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:

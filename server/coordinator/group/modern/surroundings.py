@@ -12,7 +12,7 @@ from ..memory import GroupMemory
 from .topic_hash import TopicHashes
 
 
-class Client(NamedTuple):
+class GroupClient(NamedTuple):
     """The sender of a request: its version, the topics that it may see, and for whom memory is counted."""
 
     client_id: str
@@ -58,7 +58,7 @@ class Metadata(NamedTuple):
     settings: Callable[[str, str], GroupSettings]
 
 
-class Surroundings(NamedTuple):
+class GroupContext(NamedTuple):
     """What an operation needs of the broker: topics, settings of the group, and the memory of all groups."""
 
     config: GroupConfig

@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode
 
 from ....metadata.topic_partition import TopicPartition
 from ....shares import NOBODY
-from ..kinds import Committer, PartitionCheck
+from ..kinds import CommitSender, PartitionCheck
 from ..memory import MEMBER_BYTES, GroupMemory
 from ..modern.group import NAME_BYTES, ModernGroup, partition_count
 from ..modern.members import NO_PARTITIONS, Partitions
@@ -67,11 +67,11 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     def state(self) -> ShareGroupState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
-    def validate_commit(self, sender: Committer) -> ErrorCode:
+    def validate_commit(self, sender: CommitSender) -> ErrorCode:
         """Refuse all commits: a share group has no committed offsets."""
         return ErrorCode.GROUP_ID_NOT_FOUND
 
-    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+    def partition_check(self, sender: CommitSender) -> PartitionCheck | None:
         """Never called, because no commit is valid."""
         return None
 

@@ -20,8 +20,8 @@ from ..memory import GROUP_BYTES
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import Draft
 from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState, Partitions
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Client, Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupClient, GroupContext
 from .group import ShareGroup, member_bytes
 from .member import ShareGroupMember
 from .records import (
@@ -69,20 +69,20 @@ def _not_empty(value: str | None, message: str) -> None:
         raise _invalid(message)
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_REQUEST, message)
+def _invalid(message: str) -> GroupRefusal:
+    return GroupRefusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def refused(refusal: Refusal) -> ShareGroupHeartbeatResponse:
+def refused(refusal: GroupRefusal) -> ShareGroupHeartbeatResponse:
     """The answer to a request that is refused."""
     return ShareGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)
 
 
 def heartbeat(
-    near: Surroundings,
+    near: GroupContext,
     group: ShareGroup,
     request: ShareGroupHeartbeatRequest,
-    client: Client,
+    client: GroupClient,
     draft: Draft,
 ) -> None:
     """Let a member join or stay.
@@ -142,22 +142,22 @@ def heartbeat(
         error = refuses_states(near, group, missing)
         if error is not ErrorCode.NONE:
             if not old.assigned:
-                raise Refusal(error)
+                raise GroupRefusal(error)
             missing = {}  # it keeps what it has until there is room
     ask_for_states(near, group, epoch, missing, draft)
 
 
-def _check_size(near: Surroundings, group: ShareGroup, member_id: str) -> None:
+def _check_size(near: GroupContext, group: ShareGroup, member_id: str) -> None:
     most = near.config.share_max_size
     if len(group.members) >= most and member_id not in group.members:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The share group has reached its maximum capacity of {most} members.",
         )
 
 
 def _check_memory(
-    near: Surroundings, group: ShareGroup, old: ShareGroupMember, new: ShareGroupMember
+    near: GroupContext, group: ShareGroup, old: ShareGroupMember, new: ShareGroupMember
 ) -> None:
     """Refuse a member for which there is no memory, even if it is in the group and asks for more."""
     if new == old:
@@ -166,10 +166,10 @@ def _check_memory(
     more = member_bytes(new) - known
     error = near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
-        raise Refusal(error)
+        raise GroupRefusal(error)
 
 
-def _check_topics(near: Surroundings, topics: dict[str, int]) -> None:
+def _check_topics(near: GroupContext, topics: dict[str, int]) -> None:
     """Refuse more partitions than fit into one record of initialized states.
 
     Errors: GROUP_MAX_SIZE_REACHED.
@@ -177,7 +177,7 @@ def _check_topics(near: Surroundings, topics: dict[str, int]) -> None:
     known = near.image.topics
     partitions = sum(len(known[name].partitions) for name in topics if name in known)
     if len(topics) > MAX_TOPICS or partitions > MAX_PARTITIONS:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The members of the share group name {len(topics)} topics with {partitions} partitions; "
             f"{MAX_TOPICS} and {MAX_PARTITIONS} are possible.",
@@ -196,13 +196,13 @@ def _member(group: ShareGroup, member_id: str, epoch: int) -> ShareGroupMember:
     known, before = member.member_epoch, member.previous_member_epoch
     abandon = "The member must abandon all its partitions and rejoin."
     if epoch > known:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The share group member has a greater member epoch ({epoch}) than the one known by the group "
             f"coordinator ({known}). {abandon}",
         )
     if epoch < known and epoch != before:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The share group member has a smaller member epoch ({epoch}) than the one known by the group "
             f"coordinator ({known}), and it does not match the previous member epoch ({before}). {abandon}",
@@ -214,7 +214,7 @@ def known_member(group: ShareGroup, member_id: str) -> ShareGroupMember:
     """Return a member by its id. Errors: UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
-        raise Refusal(
+        raise GroupRefusal(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"Member {member_id} is not a member of group {group.group_id}.",
         )
@@ -222,7 +222,7 @@ def known_member(group: ShareGroup, member_id: str) -> ShareGroupMember:
 
 
 def _move(
-    near: Surroundings,
+    near: GroupContext,
     member: ShareGroupMember,
     target_epoch: int,
     target: Partitions,
@@ -248,7 +248,7 @@ def _move(
 
 
 def leave(
-    near: Surroundings, group: ShareGroup, request: ShareGroupHeartbeatRequest, draft: Draft
+    near: GroupContext, group: ShareGroup, request: ShareGroupHeartbeatRequest, draft: Draft
 ) -> None:
     """Remove a member that leaves. Errors: UNKNOWN_MEMBER_ID."""
     member = known_member(group, request.member_id)
@@ -259,7 +259,7 @@ def leave(
 
 
 def remove_member(
-    near: Surroundings, group: ShareGroup, member: ShareGroupMember, draft: Draft
+    near: GroupContext, group: ShareGroup, member: ShareGroupMember, draft: Draft
 ) -> None:
     """Remove a member and bump the group's epoch; the other members get its partitions with their next heartbeats."""
     group_id, member_id = group.group_id, member.member_id

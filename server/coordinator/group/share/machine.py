@@ -16,10 +16,10 @@ from ...share_state.rows import StateOutcome
 from ..kinds import GroupHome
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget, Draft
-from ..modern.machine import GroupMachine, Operation, Writes, nobody
+from ..modern.machine import GroupMachine, GroupOperation, GroupWrites, nobody
 from ..modern.members import JOIN_EPOCH, Partitions
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Client, Metadata, Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupClient, GroupContext, Metadata
 from . import heartbeat, states
 from .group import ShareGroup
 from .records import StatePartitionsRecord, tombstones
@@ -47,19 +47,19 @@ class ShareGroups(GroupMachine[Draft]):
     kind = "share"
     new_draft = Draft
 
-    def __init__(self, shard: GroupHome, metadata: Metadata, writes: Writes) -> None:
+    def __init__(self, shard: GroupHome, metadata: Metadata, writes: GroupWrites) -> None:
         super().__init__(shard, metadata, writes)
         self.fired = {heartbeat.SESSION_DUE: self.session_due}
 
     # Members
 
     def share_heartbeat(
-        self, request: ShareGroupHeartbeatRequest, client: Client, token: int, now_ms: int
+        self, request: ShareGroupHeartbeatRequest, client: GroupClient, token: int, now_ms: int
     ) -> Result[Any]:
         """Add, keep or remove a member."""
         out: Result[Any] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             if request.member_epoch < JOIN_EPOCH:
                 heartbeat.leave(near, self.existing(request.group_id), request, draft)
                 return
@@ -71,7 +71,7 @@ class ShareGroups(GroupMachine[Draft]):
                 draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
         stays = request.member_epoch >= JOIN_EPOCH
-        operation = Operation(
+        operation = GroupOperation(
             request.group_id, token, run, heartbeat.refused, reads=True, is_paced=stays
         )
         self.perform(operation, now_ms, out)
@@ -81,9 +81,11 @@ class ShareGroups(GroupMachine[Draft]):
         """Return a share group. Errors: GROUP_ID_NOT_FOUND."""
         group = self.shard.groups.get(group_id)
         if group is None:
-            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if not isinstance(group, ShareGroup):
-            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group."
+            )
         return group
 
     def group_for(self, group_id: str, *, make: bool) -> ShareGroup:
@@ -94,7 +96,7 @@ class ShareGroups(GroupMachine[Draft]):
         if group_id in self.shard.groups:
             return self.existing(group_id)
         if not make:
-            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
         return ShareGroup(group_id)
 
     def session_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
@@ -104,7 +106,7 @@ class ShareGroups(GroupMachine[Draft]):
             return
         group_id, member_id = timer.key
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             group = self.existing(group_id)
             member = group.members.get(member_id)
             if member is None:
@@ -123,7 +125,7 @@ class ShareGroups(GroupMachine[Draft]):
         if not isinstance(group, ShareGroup):
             return out
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             if self.existing(effect.group_id) is not group:
                 return
             if not group.is_assigning or effect.epoch > group.group_epoch:
@@ -138,7 +140,7 @@ class ShareGroups(GroupMachine[Draft]):
         return out
 
     def committed(
-        self, operation: Operation[Draft], draft: Draft, now_ms: int, out: Result[Any]
+        self, operation: GroupOperation[Draft], draft: Draft, now_ms: int, out: Result[Any]
     ) -> None:
         """Note when the share coordinators were last asked."""
         if any(isinstance(record, StatePartitionsRecord) for record in draft.records):
@@ -162,7 +164,7 @@ class ShareGroups(GroupMachine[Draft]):
             partitions.setdefault(row.topic_id, set()).add(row.partition)
         failed = next((row for row in outcomes if row.error_code is not ErrorCode.NONE), None)
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             draft.answer = ErrorCode.NONE
             group = self.existing(group_id)
             if failed is None:
@@ -177,7 +179,7 @@ class ShareGroups(GroupMachine[Draft]):
             states.not_initialized(near, group, partitions, draft)
 
         if partitions:
-            answer = Operation(group_id, token, run, lambda refusal: refusal.error)
+            answer = GroupOperation(group_id, token, run, lambda refusal: refusal.error)
             self.perform(answer, now_ms, out)
         return out
 
@@ -192,22 +194,22 @@ class ShareGroups(GroupMachine[Draft]):
         """
         out: Result[Alteration] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             group = self.group_for(group_id, make=True)
             _check_empty(group)
             group.used_by(account)
             more = 0 if group_id in self.shard.groups else group.held_bytes
             error = states.refuses_states(near, group, topics, more)
             if error is not ErrorCode.NONE:
-                raise Refusal(error)
+                raise GroupRefusal(error)
             states.note_initializing(near, group, topics, draft)
             draft.afterwards.append(self.belongs_to(group_id, account))
             draft.answer = Alteration(state_epoch=group.group_epoch)
 
-        def refuse(refusal: Refusal) -> Alteration:
+        def refuse(refusal: GroupRefusal) -> Alteration:
             return Alteration(refusal.error, refusal.message)
 
-        self.perform(Operation(group_id, token, run, refuse), now_ms, out)
+        self.perform(GroupOperation(group_id, token, run, refuse), now_ms, out)
         return out
 
     def begin_deleting_offsets(
@@ -215,7 +217,7 @@ class ShareGroups(GroupMachine[Draft]):
     ) -> Result[Deletion]:
         """Prepare to delete the offsets of topics. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
 
-        def begin(near: Surroundings, group: ShareGroup, draft: Draft) -> Deletion:
+        def begin(near: GroupContext, group: ShareGroup, draft: Draft) -> Deletion:
             return states.begin_deletion_of_topics(near, group, names, draft)
 
         return self._begin_deleting(group_id, begin, token, now_ms)
@@ -229,15 +231,15 @@ class ShareGroups(GroupMachine[Draft]):
     ) -> Result[Deletion]:
         out: Result[Deletion] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             group = self.existing(group_id)
             _check_empty(group)
             draft.answer = begin(near, group, draft)
 
-        def refuse(refusal: Refusal) -> Deletion:
+        def refuse(refusal: GroupRefusal) -> Deletion:
             return Deletion(refusal.error, refusal.message)
 
-        self.perform(Operation(group_id, token, run, refuse), now_ms, out)
+        self.perform(GroupOperation(group_id, token, run, refuse), now_ms, out)
         return out
 
     def offsets_deleted(
@@ -246,13 +248,15 @@ class ShareGroups(GroupMachine[Draft]):
         """Record that the states of topics have been deleted."""
         out: Result[ErrorCode] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             draft.answer = ErrorCode.NONE
             group = self.shard.groups.get(group_id)
             if isinstance(group, ShareGroup):
                 states.deleted(near, group, topic_ids, draft)
 
-        self.perform(Operation(group_id, token, run, lambda refusal: refusal.error), now_ms, out)
+        self.perform(
+            GroupOperation(group_id, token, run, lambda refusal: refusal.error), now_ms, out
+        )
         return out
 
     def topics_deleted(
@@ -261,24 +265,26 @@ class ShareGroups(GroupMachine[Draft]):
         """Forget topics that no longer exist."""
         out: Result[Any] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             states.forget_topics(near, self.existing(group_id), topic_ids, draft)
 
-        self.perform(Operation(group_id, None, run, nobody), now_ms, out)
+        self.perform(GroupOperation(group_id, None, run, nobody), now_ms, out)
         return out
 
     def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
         """Remove a group without members, whose states have been deleted already."""
         out: Result[ErrorCode] = Result()
 
-        def run(near: Surroundings, draft: Draft) -> None:
+        def run(near: GroupContext, draft: Draft) -> None:
             group = self.existing(group_id)
             _check_empty(group)
             draft.records += tombstones(group_id, ())
             draft.answer = ErrorCode.NONE
             draft.afterwards.append(lambda now_ms, out: self.drop(group_id, out))
 
-        self.perform(Operation(group_id, token, run, lambda refusal: refusal.error), now_ms, out)
+        self.perform(
+            GroupOperation(group_id, token, run, lambda refusal: refusal.error), now_ms, out
+        )
         return out
 
     def drop(self, group_id: str, out: Result[Any]) -> None:
@@ -315,4 +321,4 @@ class ShareGroups(GroupMachine[Draft]):
 def _check_empty(group: ShareGroup) -> None:
     if not group.is_empty:
         error = ErrorCode.NON_EMPTY_GROUP
-        raise Refusal(error, sentence(error))
+        raise GroupRefusal(error, sentence(error))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kwire.messages.internal import share_group as stored
 
 from ..modern.members import MemberState, Partitions
-from ..modern.records import Form, Forms, from_rows, in_rows
+from ..modern.records import Forms, RecordForm, from_rows, in_rows
 from .member import ShareGroupMember
 
 
@@ -157,7 +157,7 @@ def _current(
 
 
 FORMS = Forms(
-    Form(
+    RecordForm(
         ShareMemberRecord,
         stored.ShareGroupMemberMetadataKey,
         stored.ShareGroupMemberMetadataValue,
@@ -169,7 +169,7 @@ FORMS = Forms(
         ),
         lambda key, message: _member(intern(key.member_id), message),
     ),
-    Form(
+    RecordForm(
         ShareEpochRecord,
         stored.ShareGroupMetadataKey,
         stored.ShareGroupMetadataValue,
@@ -178,7 +178,7 @@ FORMS = Forms(
         ),
         lambda _, message: (message.epoch, message.metadata_hash),
     ),
-    Form(
+    RecordForm(
         ShareTargetEpochRecord,
         stored.ShareGroupTargetAssignmentMetadataKey,
         stored.ShareGroupTargetAssignmentMetadataValue,
@@ -187,7 +187,7 @@ FORMS = Forms(
         ),
         lambda _, message: (message.assignment_epoch, message.assignment_timestamp),
     ),
-    Form(
+    RecordForm(
         ShareTargetRecord,
         stored.ShareGroupTargetAssignmentMemberKey,
         stored.ShareGroupTargetAssignmentMemberValue,
@@ -196,7 +196,7 @@ FORMS = Forms(
         ),
         lambda _, message: from_rows(message.topic_partitions),
     ),
-    Form(
+    RecordForm(
         ShareCurrentRecord,
         stored.ShareGroupCurrentMemberAssignmentKey,
         stored.ShareGroupCurrentMemberAssignmentValue,
@@ -208,7 +208,7 @@ FORMS = Forms(
         ),
         lambda key, message: _current(intern(key.member_id), message),
     ),
-    Form(
+    RecordForm(
         StatePartitionsRecord,
         stored.ShareGroupStatePartitionMetadataKey,
         stored.ShareGroupStatePartitionMetadataValue,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ....steps import Steps
 from ..modern.members import Partitions
 from ..modern.order import (
-    Table,
+    JavaHashMap,
     buckets_for,
     hash_of_int,
     hash_of_uuid,
@@ -147,15 +147,17 @@ class _Sharing:
         for rank, index in enumerate(readers):
             wanted[index] = ceil(share * (rank + 1)) - ceil(share * rank)
 
-        def no_members() -> Table[int, bool]:
-            return Table(hash_of_int)
+        def no_members() -> JavaHashMap[int, bool]:
+            return JavaHashMap(hash_of_int)
 
-        held: dict[int, Table[Key, bool]] = {}
-        holders: Table[Key, Table[int, bool]] = Table(hash_of, sized(len(targets)))
+        held: dict[int, JavaHashMap[Key, bool]] = {}
+        holders: JavaHashMap[Key, JavaHashMap[int, bool]] = JavaHashMap(
+            hash_of, sized(len(targets))
+        )
         among = frozenset(topics)
         for index, member in enumerate(self.members):
             yield
-            mine = held[index] = Table(hash_of)
+            mine = held[index] = JavaHashMap(hash_of)
             for topic_id in topics_in_order(member.assignment):
                 if topic_id in among:
                     for number in partitions_in_order(member.assignment[topic_id]):
@@ -182,8 +184,8 @@ class _Sharing:
 
     def _fill(
         self,
-        holders: Table[Key, Table[int, bool]],
-        held: Mapping[int, Table[Key, bool]],
+        holders: JavaHashMap[Key, JavaHashMap[int, bool]],
+        held: Mapping[int, JavaHashMap[Key, bool]],
         wanted: Mapping[int, int],
         per_partition: int,
     ) -> Steps[None]:

@@ -16,7 +16,7 @@ from kwire.errors import ErrorCode
 from ....metadata.image import MetadataImage
 from ...share_state.rows import InitializeState, StatePartition
 from ..modern.draft import Draft
-from ..modern.surroundings import Surroundings
+from ..modern.surroundings import GroupContext
 from .group import ShareGroup, topics_bytes
 from .records import NamedPartitions, StatePartitions, StatePartitionsRecord
 
@@ -48,7 +48,7 @@ class Deletion(NamedTuple):
 
 
 def write_states(
-    near: Surroundings,
+    near: GroupContext,
     group: ShareGroup,
     initializing: Topics,
     initialized: Topics,
@@ -66,7 +66,7 @@ def _name(image: MetadataImage, topic_id: bytes) -> str:
     return UNKNOWN_NAME if topic is None else topic.name
 
 
-def missing_states(near: Surroundings, group: ShareGroup, names: Iterable[str]) -> Topics:
+def missing_states(near: GroupContext, group: ShareGroup, names: Iterable[str]) -> Topics:
     """The partitions of subscribed topics that have no state, and for which none was requested recently."""
     states = group.states or NO_STATES
     if names is group.topics and group.complete_version == near.image.version:
@@ -98,7 +98,7 @@ def _partitions(topics: Topics, topic_id: bytes) -> frozenset[int]:
 
 
 def ask_for_states(
-    near: Surroundings, group: ShareGroup, group_epoch: int, missing: Topics, draft: Draft
+    near: GroupContext, group: ShareGroup, group_epoch: int, missing: Topics, draft: Draft
 ) -> None:
     """Record that states are being initialized, and request them."""
     if not missing:
@@ -113,7 +113,7 @@ def ask_for_states(
 
 
 def refuses_states(
-    near: Surroundings, group: ShareGroup, topics: Topics, more: int = 0
+    near: GroupContext, group: ShareGroup, topics: Topics, more: int = 0
 ) -> ErrorCode:
     """The error if there is no memory to note that partitions have a state, and for `more` other bytes; or NONE.
 
@@ -128,7 +128,7 @@ def refuses_states(
     return near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
 
 
-def note_initializing(near: Surroundings, group: ShareGroup, topics: Topics, draft: Draft) -> None:
+def note_initializing(near: GroupContext, group: ShareGroup, topics: Topics, draft: Draft) -> None:
     """Record that states are being initialized; cancels the deletion of these states."""
     if not topics:
         return
@@ -161,7 +161,7 @@ def without(topics: Topics, gone: Mapping[bytes, Collection[int]]) -> dict[bytes
 
 
 def initialized(
-    near: Surroundings, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
+    near: GroupContext, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
 ) -> None:
     """Record that partitions have a state now."""
     states = group.states or NO_STATES
@@ -180,7 +180,7 @@ def initialized(
 
 
 def not_initialized(
-    near: Surroundings, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
+    near: GroupContext, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
 ) -> None:
     """Record that partitions have no state after all; the next heartbeat requests them again."""
     states = group.states
@@ -190,7 +190,7 @@ def not_initialized(
     write_states(near, group, left, states.initialized, states.deleting, draft)
 
 
-def begin_deletion(near: Surroundings, group: ShareGroup, draft: Draft) -> Deletion:
+def begin_deletion(near: GroupContext, group: ShareGroup, draft: Draft) -> Deletion:
     """Record that all states of a group are being deleted, and return them."""
     states = group.states
     if states is None:
@@ -208,7 +208,7 @@ def begin_deletion(near: Surroundings, group: ShareGroup, draft: Draft) -> Delet
 
 
 def begin_deletion_of_topics(
-    near: Surroundings, group: ShareGroup, names: Iterable[str], draft: Draft
+    near: GroupContext, group: ShareGroup, names: Iterable[str], draft: Draft
 ) -> Deletion:
     """Record that the states of some topics are being deleted, and return them."""
     states = group.states
@@ -244,7 +244,7 @@ def _rows(topics: Topics) -> tuple[StatePartition, ...]:
 
 
 def deleted(
-    near: Surroundings, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
+    near: GroupContext, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
 ) -> None:
     """Record that the states of topics have been deleted."""
     states = group.states
@@ -256,7 +256,7 @@ def deleted(
 
 
 def forget_topics(
-    near: Surroundings, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
+    near: GroupContext, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
 ) -> None:
     """Forget deleted topics; the share coordinators delete their states themselves."""
     states = group.states

@@ -14,8 +14,8 @@ from ....steps import exhaust
 from ..modern.draft import AssignTarget, Draft
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import names_in_order
-from ..modern.refusal import Refusal
-from ..modern.surroundings import Surroundings
+from ..modern.refusal import GroupRefusal
+from ..modern.surroundings import GroupContext
 from .group import ShareGroup
 from .member import ShareGroupMember
 from .records import ShareTargetEpochRecord, ShareTargetRecord
@@ -26,7 +26,7 @@ AT_ONCE = 2_000
 
 
 def update_target(
-    near: Surroundings,
+    near: GroupContext,
     group: ShareGroup,
     group_epoch: int,
     new: ShareGroupMember,
@@ -50,7 +50,7 @@ def update_target(
     if error is not ErrorCode.NONE:
         if new.assigned:
             return present  # it keeps what it has until there is room
-        raise Refusal(error)
+        raise GroupRefusal(error)
     steps = assign_simple(given)
     if given.work > AT_ONCE:
         draft.effects.append(
@@ -63,7 +63,7 @@ def update_target(
 
 
 def sharing_input(
-    near: Surroundings, group: ShareGroup, new: ShareGroupMember, topics: Counter[str]
+    near: GroupContext, group: ShareGroup, new: ShareGroupMember, topics: Counter[str]
 ) -> SharingInput:
     """Describe the group to the assignor, with `new` as one of its members."""
     known = near.image.topics
