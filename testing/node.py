@@ -442,4 +442,4 @@ def keep_consumers(machine: ConsumerGroups, group: ConsumerGroup, now_ms: int) -
     session_ms = machine.metadata.settings(group.group_id, machine.kind).session_timeout_ms
     for member in group.members.values():
         own_ms = session_ms if member.classic is None else member.classic.session_timeout_ms
-        machine.deadlines.put_off(SESSION_DUE, group.group_id, member.member_id, now_ms + own_ms)
+        machine.deadlines.postpone(SESSION_DUE, group.group_id, member.member_id, now_ms + own_ms)

@@ -20,7 +20,7 @@ from ..coordinator.common.internal_topic import InternalTopicLog
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group.coordinator import GroupCoordinator
 from ..coordinator.group.latest_offsets import LatestOffsets
-from ..coordinator.group.modern.surroundings import GroupSettings
+from ..coordinator.group.modern.context import GroupSettings
 from ..coordinator.share_state.config import ShareCoordinatorConfig
 from ..coordinator.share_state.coordinator import ShareCoordinator
 from ..coordinator.share_state.persister import StatePersister

@@ -25,8 +25,8 @@ from kwire.messages.consumer_group_heartbeat import (
 )
 
 from ..coordinator.group.consumer.heartbeat import refused
+from ..coordinator.group.modern.context import GroupClient
 from ..coordinator.group.modern.refusal import GroupRefusal
-from ..coordinator.group.modern.surroundings import GroupClient
 from ..turns import Steps, each_in_steps
 from .authorization import DENIED, AclOperation, ResourceType, group
 from .ceilings import GROUP_VERSION

@@ -46,7 +46,7 @@ from kwire.messages.share_group_heartbeat import (
 )
 from kwire.types import ZERO_UUID
 
-from ..coordinator.group.modern.surroundings import GroupClient
+from ..coordinator.group.modern.context import GroupClient
 from ..coordinator.group.share.heartbeat import MEMBER_ID_LENGTH, refused
 from ..coordinator.group.share.sentences import sentence
 from ..coordinator.group.share_requests import ShareOffset

@@ -29,7 +29,7 @@ from server.coordinator.common.result import Result, Timer
 from server.coordinator.common.runtime import HEAP_TIMERS
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.coordinator import GroupCoordinator, WaitingJoin
-from server.coordinator.group.modern.surroundings import GroupClient
+from server.coordinator.group.modern.context import GroupClient
 from server.coordinator.group.shard import GroupShard
 from server.metadata.topic_partition import TopicPartition
 from server.net.connection_info import ConnectionInfo

@@ -18,7 +18,7 @@ from server.coordinator.common.write_pace import (
 )
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.coordinator import GroupCoordinator
-from server.coordinator.group.modern.surroundings import GroupClient
+from server.coordinator.group.modern.context import GroupClient
 from server.coordinator.group.state import GroupState
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition

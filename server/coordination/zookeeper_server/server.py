@@ -123,7 +123,7 @@ class ZooKeeperServer:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tick_at_ms = 0
-        self._tick_put_off = False
+        self._tick_postponed = False
         self._data: Path | None = None
         #: Resolved with the reason when the server cannot continue.
         self.failed: asyncio.Future[StoreClosed] = self._loop.create_future()
@@ -355,11 +355,11 @@ class ZooKeeperServer:
 
     def _tick(self, due_ms: int) -> None:
         now = self.now()
-        if now.monotonic_ms - due_ms > LATE_MS and not self._tick_put_off:
-            self._tick_put_off = True
+        if now.monotonic_ms - due_ms > LATE_MS and not self._tick_postponed:
+            self._tick_postponed = True
             self._plan_tick(now.monotonic_ms + LATE_MS)
             return
-        self._tick_put_off = False
+        self._tick_postponed = False
         self._carry_out(self.machine.tick(now))
         self._plan_tick()
 

@@ -44,10 +44,10 @@ from .consumer.draft import ResolveRegexes
 from .consumer.heartbeat import check_request, refused
 from .listing import describe_consumer_group, describe_group, list_group
 from .memory import GroupMemory
+from .modern.context import GroupClient, GroupSettings, Metadata
 from .modern.draft import AssignTarget
 from .modern.group import ModernGroup
 from .modern.refusal import GroupRefusal
-from .modern.surroundings import GroupClient, GroupSettings, Metadata
 from .modern.topic_hash import TopicHashes
 from .offsets import FetchedOffset, commit_error, transactional_commit_error
 from .rebalance import join_error, sync_error

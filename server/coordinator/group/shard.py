@@ -32,9 +32,9 @@ from .consumer.records import ConsumerGroupRecord, EpochRecord
 from .consumer.replay import replay as replay_consumer_group
 from .kinds import AnyGroup, GroupRules
 from .memory import GROUP_BYTES, GroupMemory
+from .modern.context import GroupSettings, Metadata
 from .modern.draft import AssignTarget
 from .modern.machine import GroupWrites, OperationStored
-from .modern.surroundings import GroupSettings, Metadata
 from .modern.topic_hash import TopicHashes
 from .records import GroupRecord, OffsetRecord
 from .share.group import ShareGroup

@@ -44,8 +44,8 @@ from ..share_state.rows import (
     StateSummary,
 )
 from .listing import describe_share_group
+from .modern.context import GroupClient
 from .modern.refusal import GroupRefusal
-from .modern.surroundings import GroupClient
 from .share.heartbeat import check_request, refused
 from .share.records import NamedPartitions
 from .share.sentences import sentence

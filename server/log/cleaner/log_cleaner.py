@@ -287,7 +287,7 @@ class LogCleaner:
         write = directory.begin_cleaned_to(tp, end_offset)
         return (lambda: None) if write is None else write.run
 
-    def put_off(self, tp: TopicPartition, now_ms: int) -> None:
+    def postpone(self, tp: TopicPartition, now_ms: int) -> None:
         """The round ended for an unknown reason: let other logs go first."""
         self._retry_at_ms[tp] = now_ms + RETRY_MS
 

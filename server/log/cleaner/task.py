@@ -70,7 +70,7 @@ class CleanerTask:
                 if isinstance(e, BrokenExecutor | RoundLost):
                     tp = round_.log.tp
                     logger.warning("the process died while it compacted %s: %s", tp, e)
-                    self._cleaner.put_off(tp, self._clock.now_ms())  # it may be the reason
+                    self._cleaner.postpone(tp, self._clock.now_ms())  # it may be the reason
                     continue
                 self._cleaner.fail(round_, e, self._clock.now_ms())
                 continue

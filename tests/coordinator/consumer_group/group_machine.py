@@ -12,8 +12,8 @@ from kwire.messages.consumer_group_heartbeat import (
 from server.coordinator.common.result import Result
 from server.coordinator.group.consumer.draft import ResolveRegexes
 from server.coordinator.group.consumer.group import ConsumerGroup
+from server.coordinator.group.modern.context import GroupClient, GroupSettings, Metadata
 from server.coordinator.group.modern.draft import AssignTarget
-from server.coordinator.group.modern.surroundings import GroupClient, GroupSettings, Metadata
 from server.coordinator.group.modern.topic_hash import TopicHashes
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.topic_matches import TopicMatches

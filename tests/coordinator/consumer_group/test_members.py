@@ -22,8 +22,8 @@ from server.coordinator.group.consumer.records import (
 from server.coordinator.group.coordinator import GroupCoordinator, random_uuid
 from server.coordinator.group.listing import describe_consumer_group
 from server.coordinator.group.memory import GroupMemory
+from server.coordinator.group.modern.context import GroupSettings, Metadata
 from server.coordinator.group.modern.members import MemberState
-from server.coordinator.group.modern.surroundings import GroupSettings, Metadata
 from server.coordinator.group.stored import decode_record, encode_record
 from server.metadata.image import BrokerRegistration
 from server.turns import exhaust
@@ -114,7 +114,7 @@ def test_a_member_begins_again_with_epoch_0_in_each_state(
     again = machine.beat(member, 0)
     assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, epoch)
     assert assigned(again) == has
-    assert machine.group.group_epoch == epoch, "its wishes are the same"
+    assert machine.group.group_epoch == epoch, "its subscription is the same"
     assert state_of(machine, member) is (
         MemberState.UNRELEASED_PARTITIONS if reach is unreleased else MemberState.STABLE
     )
@@ -153,7 +153,7 @@ def test_three_members_reach_their_shares_and_no_partition_has_two_owners(
     """testReconciliationProcess."""
     owned: dict[str, dict[str, list[int]]] = {}
     epochs: dict[str, int] = {}
-    wishes = {"subscribed_topic_names": ["foo", "bar"]}
+    subscription = {"subscribed_topic_names": ["foo", "bar"]}
 
     def look(member: str, answer: Any) -> None:
         assert answer.error_code == ErrorCode.NONE
@@ -170,7 +170,7 @@ def test_three_members_reach_their_shares_and_no_partition_has_two_owners(
 
     for number in range(3):
         member = f"m{number}"
-        look(member, machine.beat(member, 0, **wishes))
+        look(member, machine.beat(member, 0, **subscription))
         states = set()
         for _ in range(6):
             for each in list(owned):

@@ -10,8 +10,8 @@ from kwire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from server.coordinator.group.modern.context import GroupClient
 from server.coordinator.group.modern.draft import AssignTarget
-from server.coordinator.group.modern.surroundings import GroupClient
 from server.coordinator.group.share.group import ShareGroup
 from server.coordinator.group.share.states import InitializeStates
 from server.coordinator.group.stored import decode_record

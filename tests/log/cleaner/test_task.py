@@ -120,7 +120,7 @@ def test_killed_process_is_replaced_in_the_next_run(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_log_that_costs_the_process_its_life_is_put_off(
+def test_log_that_costs_the_process_its_life_is_postponed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:

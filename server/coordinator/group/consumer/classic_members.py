@@ -14,17 +14,17 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ..classic import Joining
+from ..modern.context import GroupClient, GroupContext
 from ..modern.deadlines import SetDeadline
 from ..modern.members import MemberState
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupClient, GroupContext
 from ..state import CONSUMER_PROTOCOL_TYPE
 from . import deadlines
 from .classic_protocol import Malformed, assignment_bytes, by_id, subscription_of
 from .conversion import can_downgrade_for, downgrade, remove_members
 from .draft import ConsumerDraft
 from .group import ConsumerGroup
-from .heartbeat_steps import move, take_wishes
+from .heartbeat_steps import apply_subscription, move
 from .member import ClassicMember, ConsumerGroupMember, without_epochs
 from .membership import (
     check_instance,
@@ -37,7 +37,9 @@ from .membership import (
 from .regexes import RegexChange, update_regexes
 
 
-def join(near: GroupContext, group: ConsumerGroup, joining: Joining, draft: ConsumerDraft) -> None:
+def join(
+    context: GroupContext, group: ConsumerGroup, joining: Joining, draft: ConsumerDraft
+) -> None:
     """Add or update a member, and take a step toward its target.
 
     Errors: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED (with the id in the answer),
@@ -46,7 +48,7 @@ def join(near: GroupContext, group: ConsumerGroup, joining: Joining, draft: Cons
     request = joining.request
     instance_id = request.group_instance_id
     member_id = request.member_id or joining.new_member_id
-    check_size(near, group, member_id)
+    check_size(context, group, member_id)
     names = [name for name, _ in joining.protocols]
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not any(
         group.classic_protocols[name] == group.classic_members for name in names
@@ -64,11 +66,11 @@ def join(near: GroupContext, group: ConsumerGroup, joining: Joining, draft: Cons
         )
         return
     if instance_id is None or not request.member_id:
-        old = member_to_join(near, group, member_id, instance_id, draft, classic=True)
+        old = member_to_join(context, group, member_id, instance_id, draft, classic=True)
     else:
-        old = member_to_stay(near, group, member_id, instance_id, None, None)
+        old = member_to_stay(context, group, member_id, instance_id, None, None)
     holder = group.static_member(instance_id)
-    is_downgrade = holder is not None and can_downgrade_for(near, group, holder)
+    is_downgrade = holder is not None and can_downgrade_for(context, group, holder)
     subscription = subscription_of(joining.protocols)
     new = old._replace(
         instance_id=old.instance_id if instance_id is None else instance_id,
@@ -80,22 +82,22 @@ def join(near: GroupContext, group: ConsumerGroup, joining: Joining, draft: Cons
         client_host=joining.client_host,
         classic=ClassicMember(request.session_timeout_ms, tuple(joining.protocols)),
     )
-    check_memory(near, group, old, new)
+    check_memory(context, group, old, new)
     if new != old:
         draft.write_member(group, new)
     names_changed = new.subscribed_topic_names != old.subscribed_topic_names
     client = GroupClient(new.client_id, new.client_host, 0, joining.may_describe)
-    regex_change = update_regexes(near, group, old, new, client, draft)
+    regex_change = update_regexes(context, group, old, new, client, draft)
     changed = names_changed or regex_change is not RegexChange.NONE
     owned = [
-        (t, sorted(some)) for t, some in by_id(subscription.owned_partitions, near.image).items()
+        (t, sorted(some)) for t, some in by_id(subscription.owned_partitions, context.image).items()
     ]
     if is_downgrade:
-        member = downgrade(near, group, old, new, owned, changed, draft)
+        member = downgrade(context, group, old, new, owned, changed, draft)
     else:
-        target_epoch, target = take_wishes(near, group, old, new, changed, draft)
+        target_epoch, target = apply_subscription(context, group, old, new, changed, draft)
         member = move(
-            near,
+            context,
             group,
             new,
             target_epoch,
@@ -141,7 +143,7 @@ def _classic_member(
 
 
 def sync(
-    near: GroupContext, group: ConsumerGroup, request: SyncGroupRequest, draft: ConsumerDraft
+    context: GroupContext, group: ConsumerGroup, request: SyncGroupRequest, draft: ConsumerDraft
 ) -> None:
     """Return the member's assignment.
 
@@ -164,7 +166,7 @@ def sync(
         draft.answer = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return
     try:
-        assignment = assignment_bytes(without_epochs(member.assigned), metadata, near.image)
+        assignment = assignment_bytes(without_epochs(member.assigned), metadata, context.image)
     except Malformed:
         raise GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR) from None
     draft.deadlines.append(SetDeadline(deadlines.SYNC_DUE, group_id, member.member_id, None))
@@ -211,7 +213,7 @@ def _rejoin(group_id: str, member: ConsumerGroupMember) -> SetDeadline:
 
 
 def leave(
-    near: GroupContext, group: ConsumerGroup, request: LeaveGroupRequest, draft: ConsumerDraft
+    context: GroupContext, group: ConsumerGroup, request: LeaveGroupRequest, draft: ConsumerDraft
 ) -> None:
     """Remove members, by member id or instance id; each has a row with its own error."""
     rows = []
@@ -233,5 +235,5 @@ def leave(
             row.error_code = refusal.error
         else:
             leaving[member.member_id] = member
-    remove_members(near, group, list(leaving.values()), draft)
+    remove_members(context, group, list(leaving.values()), draft)
     draft.answer = LeaveGroupResponse(members=rows)

@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from kwire.errors import ErrorCode
 
 from ..memory import GroupMemory
+from ..modern.context import GroupContext
 from ..modern.members import NO_PARTITIONS
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupContext
 from ..records import GroupRecord, group_record
 from ..state import CONSUMER_PROTOCOL_TYPE, Group, GroupState, Member
 from .classic_protocol import (
@@ -27,7 +27,7 @@ from .classic_protocol import (
 from .current_assignment import Owned
 from .draft import ConsumerDraft
 from .group import ConsumerGroup
-from .heartbeat_steps import count_wishes, move
+from .heartbeat_steps import count_subscription, move
 from .member import ClassicMember, ConsumerGroupMember, with_epoch
 from .membership import fence_members
 from .records import (
@@ -50,16 +50,18 @@ DOWNGRADES = ("downgrade", "bidirectional")
 # To a consumer group
 
 
-def upgrade(near: GroupContext, classic: Group, draft: ConsumerDraft) -> ConsumerGroup:
+def upgrade(context: GroupContext, classic: Group, draft: ConsumerDraft) -> ConsumerGroup:
     """Write the records that convert a classic group to a consumer group, and return the consumer group.
 
     Shape: members keep their last assignment; waiting members are told to rejoin.
     Errors: GROUP_ID_NOT_FOUND if the group cannot be converted.
     """
-    _check_upgrade(near, classic)
+    _check_upgrade(context, classic)
     group_id = classic.group_id
     try:
-        members = [_upgraded_member(near, classic, member) for member in classic.members.values()]
+        members = [
+            _upgraded_member(context, classic, member) for member in classic.members.values()
+        ]
     except Malformed:
         raise _not_upgraded(
             group_id, "because the embedded consumer protocol is malformed."
@@ -71,7 +73,7 @@ def upgrade(near: GroupContext, classic: Group, draft: ConsumerDraft) -> Consume
     for record in records:
         replay(group, record)
     rest: list[ConsumerGroupRecord] = [
-        EpochRecord(group_id, (epoch, near.hashes.of_group(group.topics, near.image))),
+        EpochRecord(group_id, (epoch, context.hashes.of_group(group.topics, context.image))),
         *(
             TargetRecord(
                 group_id,
@@ -90,15 +92,15 @@ def upgrade(near: GroupContext, classic: Group, draft: ConsumerDraft) -> Consume
     return group
 
 
-def _check_upgrade(near: GroupContext, classic: Group) -> None:
+def _check_upgrade(context: GroupContext, classic: Group) -> None:
     group_id = classic.group_id
-    if near.config.consumer_migration_policy not in UPGRADES:
+    if context.config.consumer_migration_policy not in UPGRADES:
         raise _not_upgraded(group_id, "because online upgrade is disabled.")
     if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise _not_upgraded(
             group_id, "because the group does not use the consumer embedded protocol."
         )
-    if len(classic.members) > near.config.consumer_max_size:
+    if len(classic.members) > context.config.consumer_max_size:
         raise _not_upgraded(
             group_id, "because the group size exceeds the consumer group maximum size."
         )
@@ -112,7 +114,7 @@ def _not_upgraded(group_id: str, reason: str) -> GroupRefusal:
     )
 
 
-def _upgraded_member(near: GroupContext, classic: Group, member: Member) -> ConsumerGroupMember:
+def _upgraded_member(context: GroupContext, classic: Group, member: Member) -> ConsumerGroupMember:
     """A member with its last assignment.
 
     Errors: Malformed.
@@ -126,7 +128,7 @@ def _upgraded_member(near: GroupContext, classic: Group, member: Member) -> Cons
                 "because an unsupported custom assignor is in use. Please refer to the documentation or "
                 "switch to a default assignor before re-attempting the upgrade.",
             )
-        assigned = by_id(assignment.assigned_partitions, near.image)
+        assigned = by_id(assignment.assigned_partitions, context.image)
     name = classic.protocol_name or member.protocols[0][0]
     subscription = read_subscription(member.metadata(name))
     epoch = classic.generation_id
@@ -149,48 +151,48 @@ def _upgraded_member(near: GroupContext, classic: Group, member: Member) -> Cons
 
 
 def can_downgrade_for(
-    near: GroupContext, group: ConsumerGroup, replaced: ConsumerGroupMember
+    context: GroupContext, group: ConsumerGroup, replaced: ConsumerGroupMember
 ) -> bool:
     """Whether the group is downgraded when a classic member replaces a static member."""
     return (
         replaced.classic is None
         and group.classic_members == len(group.members) - 1
-        and near.config.consumer_migration_policy in DOWNGRADES
-        and len(group.members) <= near.config.max_size
+        and context.config.consumer_migration_policy in DOWNGRADES
+        and len(group.members) <= context.config.max_size
     )
 
 
 def can_downgrade_without(
-    near: GroupContext, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
+    context: GroupContext, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
 ) -> bool:
     """Whether the group is downgraded when members leave."""
     left = len(group.members) - len(leaving)
     classic = group.classic_members - sum(each.classic is not None for each in leaving)
     return (
         classic == left > 0
-        and near.config.consumer_migration_policy in DOWNGRADES
-        and left <= near.config.max_size
+        and context.config.consumer_migration_policy in DOWNGRADES
+        and left <= context.config.max_size
     )
 
 
 def remove_members(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     members: Sequence[ConsumerGroupMember],
     draft: ConsumerDraft,
 ) -> None:
     """Remove members; if all remaining members use the classic protocol, the group is downgraded."""
-    if members and can_downgrade_without(near, group, members):
-        _write_classic(near, group, {each.member_id for each in members}, None, draft)
+    if members and can_downgrade_without(context, group, members):
+        _write_classic(context, group, {each.member_id for each in members}, None, draft)
         draft.downgraded = (
             f"Downgrade group {group.group_id} from consumer to classic for member leaving."
         )
     else:
-        fence_members(near, group, members, draft)
+        fence_members(context, group, members, draft)
 
 
 def downgrade(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
@@ -202,11 +204,11 @@ def downgrade(
 
     Shape: returns `new` after its step; if its subscription differs, the classic group rebalances.
     """
-    epoch, _ = count_wishes(near, group, old, new, changed, draft)
+    epoch, _ = count_subscription(context, group, old, new, changed, draft)
     rebalance = group.assignment_epoch < epoch
     if not rebalance:
         new = move(
-            near,
+            context,
             group,
             new,
             group.assignment_epoch,
@@ -215,7 +217,7 @@ def downgrade(
             subscription_changed=changed,
             draft=draft,
         )
-    _write_classic(near, group, set(), new, draft)
+    _write_classic(context, group, set(), new, draft)
     draft.downgraded = (
         f"Downgrade group {group.group_id} from consumer to classic with stale assignment."
         if rebalance
@@ -225,7 +227,7 @@ def downgrade(
 
 
 def _write_classic(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     leaving: Collection[str],
     joining: ConsumerGroupMember | None,
@@ -238,7 +240,7 @@ def _write_classic(
         joining.member_id if joining is not None and member_id == replaced else member_id
         for member_id in group.members
     ]
-    classic = Group(group.group_id, near.now_ms, GroupState.STABLE, GroupMemory())
+    classic = Group(group.group_id, context.now_ms, GroupState.STABLE, GroupMemory())
     classic.generation_id = group.group_epoch
     staying = [
         each
@@ -269,7 +271,7 @@ def _write_classic(
         metadata = each.metadata(classic.protocol_name)
         try:
             target = group.target.get(target_id or "", NO_PARTITIONS)
-            assignment[member_id] = assignment_bytes(target, metadata, near.image)
+            assignment[member_id] = assignment_bytes(target, metadata, context.image)
         except Malformed as error:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND,

@@ -17,15 +17,15 @@ from kwire.messages.consumer_group_heartbeat import (
 )
 
 from ....metadata.image import MetadataImage
+from ..modern.context import GroupClient, GroupContext, GroupSettings
 from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupClient, GroupContext, GroupSettings
 from . import deadlines
 from .conversion import remove_members
 from .current_assignment import Owned
 from .draft import ConsumerDraft
 from .group import ConsumerGroup
-from .heartbeat_steps import move, take_wishes
+from .heartbeat_steps import apply_subscription, move
 from .member import LEAVE_STATIC_EPOCH, ConsumerGroupMember
 from .membership import check_memory, member_to_join, member_to_stay
 from .records import CurrentRecord
@@ -156,7 +156,7 @@ def answer_to(
 
 
 def heartbeat(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeatRequest,
     client: GroupClient,
@@ -168,19 +168,19 @@ def heartbeat(
     """
     owned = owned_partitions(request)
     if request.member_epoch == JOIN_EPOCH:
-        old = member_to_join(near, group, request.member_id, request.instance_id, draft)
+        old = member_to_join(context, group, request.member_id, request.instance_id, draft)
     else:
         old = member_to_stay(
-            near, group, request.member_id, request.instance_id, request.member_epoch, owned
+            context, group, request.member_id, request.instance_id, request.member_epoch, owned
         )
-    new = _with_wishes(old, request, client)
-    check_memory(near, group, old, new)
+    new = _with_subscription(old, request, client)
+    check_memory(context, group, old, new)
     names_changed = new.subscribed_topic_names != old.subscribed_topic_names
     if new != old:
         draft.write_member(group, new)
-    regex_change = update_regexes(near, group, old, new, client, draft)
-    target_epoch, target = take_wishes(
-        near,
+    regex_change = update_regexes(context, group, old, new, client, draft)
+    target_epoch, target = apply_subscription(
+        context,
         group,
         old,
         new,
@@ -188,7 +188,7 @@ def heartbeat(
         draft,
     )
     member = move(
-        near,
+        context,
         group,
         new,
         target_epoch,
@@ -197,8 +197,10 @@ def heartbeat(
         subscription_changed=names_changed or regex_change is not RegexChange.NONE,
         draft=draft,
     )
-    deadlines.keep_alive(group.group_id, member.member_id, near.settings.session_timeout_ms, draft)
-    response = answer_to(member, near.settings)
+    deadlines.keep_alive(
+        group.group_id, member.member_id, context.settings.session_timeout_ms, draft
+    )
+    response = answer_to(member, context.settings)
     is_full = (
         request.rebalance_timeout_ms != -1
         and owned is not None
@@ -233,7 +235,7 @@ def _says_nothing(
     )
 
 
-def _with_wishes(
+def _with_subscription(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: GroupClient
 ) -> ConsumerGroupMember:
     """The member updated from its request; null fields do not change."""
@@ -256,7 +258,7 @@ def _with_wishes(
 
 
 def leave(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeatRequest,
     draft: ConsumerDraft,
@@ -265,7 +267,7 @@ def leave(
 
     Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
-    member = member_to_stay(near, group, request.member_id, request.instance_id, None, None)
+    member = member_to_stay(context, group, request.member_id, request.instance_id, None, None)
     draft.answer = ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
@@ -277,4 +279,4 @@ def leave(
         )
         draft.write(CurrentRecord(group.group_id, member.member_id, gone))
         return
-    remove_members(near, group, [member], draft)
+    remove_members(context, group, [member], draft)

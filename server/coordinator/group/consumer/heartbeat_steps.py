@@ -5,8 +5,8 @@ Source: GroupMetadataManager.updateSubscriptionMetadata, maybeReconcile.
 
 from __future__ import annotations
 
+from ..modern.context import GroupContext
 from ..modern.members import MemberState, Partitions
-from ..modern.surroundings import GroupContext
 from . import deadlines
 from .current_assignment import Owned, reconcile
 from .draft import ConsumerDraft
@@ -16,8 +16,8 @@ from .records import CurrentRecord, EpochRecord, PartitionMetadataRecord
 from .target import update_target
 
 
-def count_wishes(
-    near: GroupContext,
+def count_subscription(
+    context: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
@@ -29,22 +29,22 @@ def count_wishes(
     Shape: also returns whether all members read the same topics, if that was checked.
     """
     epoch = group.group_epoch
-    if not bump and group.image_version == near.image.version:
+    if not bump and group.image_version == context.image.version:
         return epoch, None
     topics = group.topics_with(old, new)
     subscription_type = group.subscription_type(topics, old, new)
-    metadata_hash = near.hashes.of_group(topics, near.image)
+    metadata_hash = context.hashes.of_group(topics, context.image)
     if bump or metadata_hash != group.metadata_hash:
         epoch += 1
         draft.write(EpochRecord(group.group_id, (epoch, metadata_hash)))
-    group.image_version = near.image.version
+    group.image_version = context.image.version
     if group.has_partition_metadata:
         draft.write(PartitionMetadataRecord(group.group_id, None))
     return epoch, subscription_type
 
 
-def take_wishes(
-    near: GroupContext,
+def apply_subscription(
+    context: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
@@ -52,16 +52,16 @@ def take_wishes(
     draft: ConsumerDraft,
 ) -> tuple[int, Partitions]:
     """Apply a member's subscription, and compute a new target if needed; return its epoch and the target of `new`."""
-    epoch, subscription_type = count_wishes(near, group, old, new, bump, draft)
+    epoch, subscription_type = count_subscription(context, group, old, new, bump, draft)
     if group.assignment_epoch >= epoch:
         return group.assignment_epoch, group.target_of(new)
     if subscription_type is None:
         subscription_type = group.subscription_type(group.topics, old, old)
-    return update_target(near, group, epoch, old, new, subscription_type, draft)
+    return update_target(context, group, epoch, old, new, subscription_type, draft)
 
 
 def move(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     member: ConsumerGroupMember,
     target_epoch: int,
@@ -74,7 +74,7 @@ def move(
     """Take a step toward the target of a member, and return the resulting member."""
     if not subscription_changed and member.is_reconciled_to(target_epoch):
         return member
-    topics = near.image.topics
+    topics = context.image.topics
     subscribed = {topics[name].topic_id for name in group.subscription(member) if name in topics}
     moved = reconcile(
         member,

@@ -15,12 +15,12 @@ from ....metadata.image import MetadataImage
 from ...common.result import Result, Timer
 from ..classic_groups import ClassicGroups
 from ..kinds import GroupHome
+from ..modern.context import GroupClient, GroupContext, Metadata
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget
 from ..modern.machine import GO_ON, NO_ANSWER, GroupMachine, GroupOperation, GroupWrites, nobody
 from ..modern.members import JOIN_EPOCH, MemberState
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupClient, GroupContext, Metadata
 from ..rebalance import join_error, sync_error
 from ..records import GroupRecord, OffsetRecord
 from ..state import Group
@@ -81,14 +81,14 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
                 out.reply(token, heartbeat.answer_to(member, settings))
                 return out
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             if request.member_epoch < JOIN_EPOCH:
-                heartbeat.leave(near, self.existing(request.group_id), request, draft)
+                heartbeat.leave(context, self.existing(request.group_id), request, draft)
                 return
-            group = self.group_for(near, request, draft)
+            group = self.group_for(context, request, draft)
             group.used_by(client.account)
-            check_size(near, group, request.member_id)
-            heartbeat.heartbeat(near, group, request, client, draft)
+            check_size(context, group, request.member_id)
+            heartbeat.heartbeat(context, group, request, client, draft)
             if request.member_epoch == JOIN_EPOCH:
                 draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
@@ -111,7 +111,7 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         return group
 
     def group_for(
-        self, near: GroupContext, request: ConsumerGroupHeartbeatRequest, draft: ConsumerDraft
+        self, context: GroupContext, request: ConsumerGroupHeartbeatRequest, draft: ConsumerDraft
     ) -> ConsumerGroup:
         """Return the group that a member joins or is in; joining creates the group if needed.
 
@@ -137,7 +137,7 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
             draft.records.append(GroupRecord(group_id, None))
             draft.upgraded = group
             return ConsumerGroup(group_id)
-        return upgrade(near, group, draft)
+        return upgrade(context, group, draft)
 
     # Requests of the classic protocol
 
@@ -147,11 +147,11 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         request = joining.request
         group_id = request.group_id
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup) and not group.is_empty:
                 group.used_by(joining.account)
-                classic_members.join(near, group, joining, draft)
+                classic_members.join(context, group, joining, draft)
                 return
             if isinstance(group, ConsumerGroup):
                 draft.records += tombstones(group, ())
@@ -169,13 +169,13 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         """Return the member's assignment."""
         out: Result[Any] = Result()
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
                 raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
             if group.is_empty:
                 raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-            classic_members.sync(near, group, request, draft)
+            classic_members.sync(context, group, request, draft)
 
         operation = GroupOperation(
             request.group_id, token, run, lambda refusal: sync_error(refusal.error), reads=True
@@ -187,7 +187,7 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         """Keep a member alive."""
         out: Result[Any] = Result()
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(request.group_id)
             if not isinstance(group, ConsumerGroup):
                 raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)  # the group is being converted
@@ -203,10 +203,10 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         """Remove members."""
         out: Result[Any] = Result()
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.shard.groups.get(request.group_id)
             if isinstance(group, ConsumerGroup):
-                classic_members.leave(near, group, request, draft)
+                classic_members.leave(context, group, request, draft)
                 return
             draft.answer = NO_ANSWER
             draft.afterwards.append(
@@ -223,7 +223,7 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         """Remove a group without members, with its offsets."""
         out: Result[ErrorCode] = Result()
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(group_id)
             if not group.is_empty:
                 raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
@@ -243,7 +243,7 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         """Remove a group that has neither members nor offsets."""
         (group_id,) = timer.key
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(group_id)
             if group.is_empty and not group.offsets:
                 draft.records += tombstones(group, ())
@@ -326,7 +326,7 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         if not isinstance(group, ConsumerGroup):
             return out
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             if self.existing(effect.group_id) is not group:
                 return
             if not group.is_assigning or effect.epoch > group.group_epoch:
@@ -358,12 +358,12 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
         """Store which topics of an image match the expressions of a group; None if matching failed."""
         out: Result[Any] = Result()
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(effect.group_id)
             group.is_resolving = False
             if found is not None:
-                group.resolved_generation = near.hashes.generation(image)
-                regexes_resolved(near, group, found, image.version, began_ms, draft)
+                group.resolved_generation = context.hashes.generation(image)
+                regexes_resolved(context, group, found, image.version, began_ms, draft)
 
         self.perform(GroupOperation(effect.group_id, None, run, nobody), now_ms, out)
         return out
@@ -377,7 +377,7 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
             return
         group_id, member_id = timer.key
 
-        def run(near: GroupContext, draft: ConsumerDraft) -> None:
+        def run(context: GroupContext, draft: ConsumerDraft) -> None:
             group = self.existing(group_id)
             member = group.members.get(member_id)
             if member is None:
@@ -387,19 +387,19 @@ class ConsumerGroups(GroupMachine[ConsumerDraft]):
             log.info(
                 "group %s: member %s is removed: %s", group_id, member_id, REASONS[timer.op_name]
             )
-            self.remove(near, group, [member_id], draft)
+            self.remove(context, group, [member_id], draft)
 
         self.perform(self.missed(timer, epoch, run), now_ms, out)
 
     def remove(
         self,
-        near: GroupContext,
+        context: GroupContext,
         group: ConsumerGroup,
         member_ids: Iterable[str],
         draft: ConsumerDraft,
     ) -> None:
         """Remove members."""
-        remove_members(near, group, [group.members[each] for each in member_ids], draft)
+        remove_members(context, group, [group.members[each] for each in member_ids], draft)
 
     # Loading and unloading
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from kwire.errors import ErrorCode
 
 from ..memory import GROUP_BYTES
+from ..modern.context import GroupContext
 from ..modern.members import JOIN_EPOCH, NO_PARTITIONS
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupContext
 from . import deadlines
 from .current_assignment import Owned
 from .draft import ConsumerDraft
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 MAX_TOPICS = 50_000
 
 
-def check_size(near: GroupContext, group: ConsumerGroup, member_id: str) -> None:
+def check_size(context: GroupContext, group: ConsumerGroup, member_id: str) -> None:
     """Refuse a new member of a full group. Errors: GROUP_MAX_SIZE_REACHED."""
-    most = near.config.consumer_max_size
+    most = context.config.consumer_max_size
     if len(group.members) >= most and member_id not in group.members:
         raise GroupRefusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -41,7 +41,7 @@ def check_size(near: GroupContext, group: ConsumerGroup, member_id: str) -> None
 
 
 def check_memory(
-    near: GroupContext, group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember
+    context: GroupContext, group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember
 ) -> None:
     """Refuse a member for which there is no memory, even if it is in the group and asks for more.
 
@@ -51,7 +51,7 @@ def check_memory(
         return
     is_known = old.member_id in group.members or old.instance_id in group.static_members
     more = member_bytes(new) - (member_bytes(old) if is_known else -GROUP_BYTES)
-    error = near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
+    error = context.memory.refuses_members(context.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
         raise GroupRefusal(error)
     if new.subscribed_topic_names == old.subscribed_topic_names:
@@ -67,7 +67,7 @@ def check_memory(
 
 
 def member_to_join(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     member_id: str,
     instance_id: str | None,
@@ -114,7 +114,7 @@ def _remove_member(group: ConsumerGroup, member_id: str, draft: ConsumerDraft) -
 
 
 def member_to_stay(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     member_id: str,
     instance_id: str | None,
@@ -193,7 +193,7 @@ def _fenced(which: str, epoch: int, known: int) -> GroupRefusal:
 
 
 def fence_members(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     members: Sequence[ConsumerGroupMember],
     draft: ConsumerDraft,
@@ -208,7 +208,7 @@ def fence_members(
     for regex in unused:
         draft.write(RegexRecord(group.group_id, regex, None))
     topics = group.topics_without(members, unused)
-    metadata_hash = near.hashes.of_group(topics, near.image)
+    metadata_hash = context.hashes.of_group(topics, context.image)
     draft.write(EpochRecord(group.group_id, (group.group_epoch + 1, metadata_hash)))
     for member in members:
         deadlines.cancel_all(group.group_id, member.member_id, draft)

@@ -16,8 +16,8 @@ from kwire.errors import ErrorCode
 
 from ...common.pattern import InvalidPattern, Pattern
 from ...common.result import Result
+from ..modern.context import GroupClient, GroupContext
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupClient, GroupContext
 from .draft import ConsumerDraft, ResolveRegexes
 from .group import ConsumerGroup, ResolvedRegex, Subscribers, resolved_bytes
 from .member import ConsumerGroupMember
@@ -43,7 +43,7 @@ class RegexChange(Enum):
 
 
 def update_regexes(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     old: ConsumerGroupMember,
     new: ConsumerGroupMember,
@@ -55,7 +55,7 @@ def update_regexes(
     Errors: INVALID_REGULAR_EXPRESSION; COORDINATOR_LOAD_IN_PROGRESS if there was no memory for what they match.
     """
     before, after = old.subscribed_topic_regex, new.subscribed_topic_regex
-    if after and near.now_ms < group.refused_until_ms <= near.now_ms + MIN_INTERVAL_MS:
+    if after and context.now_ms < group.refused_until_ms <= context.now_ms + MIN_INTERVAL_MS:
         raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     change = RegexChange.NONE
     refresh = False
@@ -77,7 +77,7 @@ def update_regexes(
         return change
     last = next(iter(group.resolved.values()), None)
     last_ms = 0 if last is None else max(last.timestamp_ms, group.resolved_ms)
-    if last is not None and near.now_ms <= last_ms + MIN_INTERVAL_MS:
+    if last is not None and context.now_ms <= last_ms + MIN_INTERVAL_MS:
         return change
     regexes = Counter(group.regexes)
     if before:
@@ -88,9 +88,9 @@ def update_regexes(
     refresh = (
         refresh
         or len(wanted) != len(group.resolved)
-        or group.resolved_generation < near.hashes.generation(near.image)
+        or group.resolved_generation < context.hashes.generation(context.image)
         or last is None
-        or near.now_ms > last_ms + near.config.consumer_regex_refresh_interval_ms
+        or context.now_ms > last_ms + context.config.consumer_regex_refresh_interval_ms
     )
     if refresh and wanted:
         draft.effects.append(ResolveRegexes(group.group_id, wanted, client.may_describe))
@@ -116,7 +116,7 @@ def check_regex(regex: str) -> None:
 
 
 def regexes_resolved(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     found: Mapping[str, frozenset[str]],
     version: int,
@@ -136,8 +136,8 @@ def regexes_resolved(
         resolved_bytes(match) - resolved_bytes(group.resolved.get(regex))
         for regex, match in matches.items()
     )
-    if near.memory.refuses_assignment(near.config, group.client, group.held_bytes, more):
-        group.refused_until_ms = near.now_ms + MIN_INTERVAL_MS
+    if context.memory.refuses_assignment(context.config, group.client, group.held_bytes, more):
+        group.refused_until_ms = context.now_ms + MIN_INTERVAL_MS
         return
     topics = dict(group.topics)
     bump = False
@@ -158,7 +158,7 @@ def regexes_resolved(
                 count = topics.get(name, Subscribers())
                 topics[name] = count._replace(by_regex=count.by_regex + 1)
         draft.write(RegexRecord(group.group_id, regex, match))
-    metadata_hash = near.hashes.of_group(topics, near.image)
+    metadata_hash = context.hashes.of_group(topics, context.image)
     if bump or metadata_hash != group.metadata_hash:
         draft.write(EpochRecord(group.group_id, (group.group_epoch + 1, metadata_hash)))
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from kwire.errors import ErrorCode
 
 from ....steps import exhaust
+from ..modern.context import GroupContext
 from ..modern.draft import AssignTarget
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import hash_of_name, names_in_order
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupContext
 from .assignment_input import AssignedMember, AssignmentInput, Steps
 from .draft import ConsumerDraft
 from .group import ConsumerGroup, SubscriptionType
@@ -33,7 +33,7 @@ DESCRIBED_IN_STEP = 64
 
 
 def update_target(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     group_epoch: int,
     old: ConsumerGroupMember,
@@ -48,19 +48,19 @@ def update_target(
     present = group.assignment_epoch, group.target_of(new)
     if group.assignment_epoch >= group_epoch or group.is_assigning:
         return present
-    if not near.may_assign(group.assignment_timestamp_ms):
+    if not context.may_assign(group.assignment_timestamp_ms):
         return present
-    name = group.preferred_assignor(old, new) or near.config.consumer_assignors[0]
+    name = group.preferred_assignor(old, new) or context.config.consumer_assignors[0]
     if name not in ASSIGNORS:
         raise GroupRefusal(ErrorCode.UNKNOWN_SERVER_ERROR)
-    partitions = _partitions(near, group, new)
+    partitions = _partitions(context, group, new)
     more = group.more_for(partitions)
-    error = near.memory.refuses_assignment(near.config, group.client, group.held_bytes, more)
+    error = context.memory.refuses_assignment(context.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
         if new.assigned:
             return present  # it keeps what it has until there is room
         raise GroupRefusal(error)
-    steps = assign_in_steps(near, group, new, subscription_type, name)
+    steps = assign_in_steps(context, group, new, subscription_type, name)
     if len(group.members) + partitions > AT_ONCE:
         instances = {member_id: each for each, member_id in group.static_members.items()}
         if new.instance_id is not None:
@@ -76,26 +76,26 @@ def update_target(
         for member_id, partitions in found.items()
         if known.get(member_id) != partitions
     ]
-    write_target(group, changed, group_epoch, near.now_ms, draft)
+    write_target(group, changed, group_epoch, context.now_ms, draft)
     return group_epoch, found[new.member_id]
 
 
-def _partitions(near: GroupContext, group: ConsumerGroup, new: ConsumerGroupMember) -> int:
+def _partitions(context: GroupContext, group: ConsumerGroup, new: ConsumerGroupMember) -> int:
     """The number of partitions of the topics that the members read."""
-    topics = near.image.topics
+    topics = context.image.topics
     names = group.topics.keys() | new.subscribed_topic_names
     return sum(len(topics[name].partitions) for name in names if name in topics)
 
 
 def assign_in_steps(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     new: ConsumerGroupMember,
     subscription_type: SubscriptionType,
     assignor: str,
 ) -> Steps[dict[str, Partitions]]:
     """Compute a target in steps; return the target of each member."""
-    given = yield from assignment_input(near, group, new, subscription_type)
+    given = yield from assignment_input(context, group, new, subscription_type)
     found = yield from ASSIGNORS[assignor](given)
     return {member_id: found.get(member_id, NO_PARTITIONS) for member_id in given.members}
 
@@ -113,7 +113,7 @@ def _encode_in_steps(
 
 
 def assignment_input(
-    near: GroupContext,
+    context: GroupContext,
     group: ConsumerGroup,
     new: ConsumerGroupMember,
     subscription_type: SubscriptionType,
@@ -122,7 +122,7 @@ def assignment_input(
 
     Shape: members and their targets are those at the first step.
     """
-    topics = near.image.topics
+    topics = context.image.topics
     by_names: dict[frozenset[str], frozenset[bytes]] = {}
     partitions: dict[bytes, int] = {}
     members, targets = dict(group.members), dict(group.target)

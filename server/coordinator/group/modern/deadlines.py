@@ -63,7 +63,7 @@ class Deadlines:
             return None
         return epoch
 
-    def put_off(self, name: str, group_id: str, member_id: str, at_ms: int) -> None:
+    def postpone(self, name: str, group_id: str, member_id: str, at_ms: int) -> None:
         """Move a running deadline to a later time; do nothing if none is running."""
         key = name, group_id, member_id
         known = self._known.get(key)

@@ -18,11 +18,11 @@ from ....cause import account_of, cause, caused_by
 from ...common.result import Result, Timer
 from ..kinds import GroupHome
 from ..offsets import group_error_for
+from .context import GroupContext, Metadata
 from .deadlines import Deadlines, SetDeadline
 from .draft import Afterwards, AssignTarget, Draft
 from .group import ModernGroup
 from .refusal import GroupRefusal
-from .surroundings import GroupContext, Metadata
 
 #: The maximum number of requests that wait for a group's write; clients of further requests are told to retry.
 MAX_WAITING = 10_000
@@ -74,7 +74,7 @@ class GroupWrites:
     Shape: `writing` maps a group with a write in progress to the operations that wait for it, each with the client that
     it is for (`cause()`); `timed_out` has the
     drafts whose requests were answered before the outcome of their write was known, and `overdue` their groups.
-    `began_ms` is when each write in progress began. `put_off` has groups without a write whose operations wait for the
+    `began_ms` is when each write in progress began. `postponed` has groups without a write whose operations wait for the
     timer GO_ON.
     """
 
@@ -83,7 +83,7 @@ class GroupWrites:
         self.began_ms: dict[str, int] = {}
         self.timed_out: set[int] = set()
         self.overdue: set[str] = set()
-        self.put_off: set[str] = set()
+        self.postponed: set[str] = set()
         self.deadlines = Deadlines()
 
     def begin(self, group_id: str, now_ms: int) -> None:
@@ -117,7 +117,7 @@ class GroupWrites:
         self.writing.clear()
         self.began_ms.clear()
         self.overdue.clear()
-        self.put_off.clear()
+        self.postponed.clear()
         self.deadlines.clear()
         return out
 
@@ -192,8 +192,8 @@ class GroupMachine(Generic[D]):
             if known is group:
                 group.promise(0)
 
-        def store(near: GroupContext, draft: D) -> None:
-            run(near, draft)
+        def store(context: GroupContext, draft: D) -> None:
+            run(context, draft)
             draft.afterwards.append(release)
 
         return GroupOperation(group.group_id, None, store, nobody, unwritten=release)
@@ -212,7 +212,7 @@ class GroupMachine(Generic[D]):
 
         return GroupOperation(group_id, None, run, nobody, unwritten=unwritten)
 
-    def near(self, group_id: str, now_ms: int) -> GroupContext:
+    def context(self, group_id: str, now_ms: int) -> GroupContext:
         metadata = self.metadata
         return GroupContext(
             self.shard.config,
@@ -238,7 +238,7 @@ class GroupMachine(Generic[D]):
         client = None if group is None else group.client
         image_version = group.image_version if isinstance(group, ModernGroup) else -1
         try:
-            operation.run(self.near(operation.group_id, now_ms), draft)
+            operation.run(self.context(operation.group_id, now_ms), draft)
             if operation.is_paced and draft.records:
                 self.check_pace(now_ms)
         except GroupRefusal as refusal:
@@ -356,7 +356,7 @@ class GroupMachine(Generic[D]):
                 # The group has become a classic one, which has written, and one operation writes only one batch.
                 self.writes.begin(group_id, now_ms)
                 writing[group_id].extend(waiting)
-                self.writes.put_off.add(group_id)
+                self.writes.postponed.add(group_id)
                 out.timers.append(Timer(GO_ON, (group_id,), now_ms))
                 return
             machine, each, owner = waiting.popleft()
@@ -370,8 +370,8 @@ class GroupMachine(Generic[D]):
     def go_on(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         """Perform the operations that were put off."""
         (group_id,) = timer.key
-        if group_id in self.writes.put_off:
-            self.writes.put_off.discard(group_id)
+        if group_id in self.writes.postponed:
+            self.writes.postponed.discard(group_id)
             waiting = self.writes.writing[group_id]
             self.writes.end(group_id)
             self.perform_waiting(group_id, waiting, now_ms, out)

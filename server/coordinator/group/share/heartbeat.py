@@ -17,11 +17,11 @@ from kwire.messages.share_group_heartbeat import (
 )
 
 from ..memory import GROUP_BYTES
+from ..modern.context import GroupClient, GroupContext
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import Draft
 from ..modern.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState, Partitions
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupClient, GroupContext
 from .group import ShareGroup, member_bytes
 from .member import ShareGroupMember
 from .records import (
@@ -79,7 +79,7 @@ def refused(refusal: GroupRefusal) -> ShareGroupHeartbeatResponse:
 
 
 def heartbeat(
-    near: GroupContext,
+    context: GroupContext,
     group: ShareGroup,
     request: ShareGroupHeartbeatRequest,
     client: GroupClient,
@@ -90,7 +90,7 @@ def heartbeat(
     Errors: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, those of GroupMemory.refuses_members.
     """
     group_id = group.group_id
-    _check_size(near, group, request.member_id)
+    _check_size(context, group, request.member_id)
     old = _member(group, request.member_id, request.member_epoch)
     names = request.subscribed_topic_names
     new = replace(
@@ -100,7 +100,7 @@ def heartbeat(
         client_id=client.client_id,
         client_host=client.client_host,
     )
-    _check_memory(near, group, old, new)
+    _check_memory(context, group, old, new)
     bump = new.subscribed_topic_names != old.subscribed_topic_names
     if new != old:
         draft.records.append(ShareMemberRecord(group_id, new.member_id, new))
@@ -108,26 +108,26 @@ def heartbeat(
     if group.assignment_epoch >= epoch:
         bump = bump or group.lacks_assignment
     topics = group.topics
-    if bump or group.image_version != near.image.version:
+    if bump or group.image_version != context.image.version:
         topics = group.topics_with(old, new)
-        _check_topics(near, topics)
-        metadata_hash = near.hashes.of_group(topics, near.image)
+        _check_topics(context, topics)
+        metadata_hash = context.hashes.of_group(topics, context.image)
         bump = bump or metadata_hash != group.metadata_hash
         if bump:
             epoch += 1
             draft.records.append(ShareEpochRecord(group_id, (epoch, metadata_hash)))
-        group.image_version = near.image.version
-    target_epoch, target = update_target(near, group, epoch, new, topics, draft)
-    member = _move(near, new, target_epoch, target, bump)
+        group.image_version = context.image.version
+    target_epoch, target = update_target(context, group, epoch, new, topics, draft)
+    member = _move(context, new, target_epoch, target, bump)
     if member != new:
         draft.records.append(ShareCurrentRecord(group_id, member.member_id, member))
     draft.deadlines.append(
-        SetDeadline(SESSION_DUE, group_id, member.member_id, near.settings.session_timeout_ms)
+        SetDeadline(SESSION_DUE, group_id, member.member_id, context.settings.session_timeout_ms)
     )
     response = ShareGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
-        heartbeat_interval_ms=near.settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=context.settings.heartbeat_interval_ms,
     )
     if request.member_epoch == JOIN_EPOCH or names is not None or old.assigned != member.assigned:
         response.assignment = Assignment(
@@ -137,18 +137,18 @@ def heartbeat(
             ]
         )
     draft.answer = response
-    missing = missing_states(near, group, topics)
+    missing = missing_states(context, group, topics)
     if missing:
-        error = refuses_states(near, group, missing)
+        error = refuses_states(context, group, missing)
         if error is not ErrorCode.NONE:
             if not old.assigned:
                 raise GroupRefusal(error)
             missing = {}  # it keeps what it has until there is room
-    ask_for_states(near, group, epoch, missing, draft)
+    ask_for_states(context, group, epoch, missing, draft)
 
 
-def _check_size(near: GroupContext, group: ShareGroup, member_id: str) -> None:
-    most = near.config.share_max_size
+def _check_size(context: GroupContext, group: ShareGroup, member_id: str) -> None:
+    most = context.config.share_max_size
     if len(group.members) >= most and member_id not in group.members:
         raise GroupRefusal(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -157,24 +157,24 @@ def _check_size(near: GroupContext, group: ShareGroup, member_id: str) -> None:
 
 
 def _check_memory(
-    near: GroupContext, group: ShareGroup, old: ShareGroupMember, new: ShareGroupMember
+    context: GroupContext, group: ShareGroup, old: ShareGroupMember, new: ShareGroupMember
 ) -> None:
     """Refuse a member for which there is no memory, even if it is in the group and asks for more."""
     if new == old:
         return
     known = member_bytes(old) if old.member_id in group.members else -GROUP_BYTES
     more = member_bytes(new) - known
-    error = near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
+    error = context.memory.refuses_members(context.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
         raise GroupRefusal(error)
 
 
-def _check_topics(near: GroupContext, topics: dict[str, int]) -> None:
+def _check_topics(context: GroupContext, topics: dict[str, int]) -> None:
     """Refuse more partitions than fit into one record of initialized states.
 
     Errors: GROUP_MAX_SIZE_REACHED.
     """
-    known = near.image.topics
+    known = context.image.topics
     partitions = sum(len(known[name].partitions) for name in topics if name in known)
     if len(topics) > MAX_TOPICS or partitions > MAX_PARTITIONS:
         raise GroupRefusal(
@@ -222,7 +222,7 @@ def known_member(group: ShareGroup, member_id: str) -> ShareGroupMember:
 
 
 def _move(
-    near: GroupContext,
+    context: GroupContext,
     member: ShareGroupMember,
     target_epoch: int,
     target: Partitions,
@@ -233,7 +233,7 @@ def _move(
         return member
     if not subscription_changed and target_epoch == member.member_epoch:
         return member
-    topics = near.image.topics
+    topics = context.image.topics
     subscribed = {topics[name].topic_id for name in member.subscribed_topic_names if name in topics}
     assigned = {topic_id: some for topic_id, some in target.items() if topic_id in subscribed}
     if target_epoch == member.member_epoch:
@@ -248,22 +248,22 @@ def _move(
 
 
 def leave(
-    near: GroupContext, group: ShareGroup, request: ShareGroupHeartbeatRequest, draft: Draft
+    context: GroupContext, group: ShareGroup, request: ShareGroupHeartbeatRequest, draft: Draft
 ) -> None:
     """Remove a member that leaves. Errors: UNKNOWN_MEMBER_ID."""
     member = known_member(group, request.member_id)
     draft.answer = ShareGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
-    remove_member(near, group, member, draft)
+    remove_member(context, group, member, draft)
 
 
 def remove_member(
-    near: GroupContext, group: ShareGroup, member: ShareGroupMember, draft: Draft
+    context: GroupContext, group: ShareGroup, member: ShareGroupMember, draft: Draft
 ) -> None:
     """Remove a member and bump the group's epoch; the other members get its partitions with their next heartbeats."""
     group_id, member_id = group.group_id, member.member_id
-    metadata_hash = near.hashes.of_group(group.topics_with(member, None), near.image)
+    metadata_hash = context.hashes.of_group(group.topics_with(member, None), context.image)
     draft.records += [
         ShareCurrentRecord(group_id, member_id, None),
         ShareTargetRecord(group_id, member_id, None),

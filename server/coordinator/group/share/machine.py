@@ -14,12 +14,12 @@ from kwire.errors import ErrorCode
 from ...common.result import Result, Timer
 from ...share_state.rows import StateOutcome
 from ..kinds import GroupHome
+from ..modern.context import GroupClient, GroupContext, Metadata
 from ..modern.deadlines import SetDeadline
 from ..modern.draft import AssignTarget, Draft
 from ..modern.machine import GroupMachine, GroupOperation, GroupWrites, nobody
 from ..modern.members import JOIN_EPOCH, Partitions
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupClient, GroupContext, Metadata
 from . import heartbeat, states
 from .group import ShareGroup
 from .records import StatePartitionsRecord, tombstones
@@ -59,14 +59,14 @@ class ShareGroups(GroupMachine[Draft]):
         """Add, keep or remove a member."""
         out: Result[Any] = Result()
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             if request.member_epoch < JOIN_EPOCH:
-                heartbeat.leave(near, self.existing(request.group_id), request, draft)
+                heartbeat.leave(context, self.existing(request.group_id), request, draft)
                 return
             joins = request.member_epoch == JOIN_EPOCH
             group = self.group_for(request.group_id, make=joins)
             group.used_by(client.account)
-            heartbeat.heartbeat(near, group, request, client, draft)
+            heartbeat.heartbeat(context, group, request, client, draft)
             if joins:
                 draft.afterwards.append(self.belongs_to(group.group_id, client.account))
 
@@ -106,13 +106,13 @@ class ShareGroups(GroupMachine[Draft]):
             return
         group_id, member_id = timer.key
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             group = self.existing(group_id)
             member = group.members.get(member_id)
             if member is None:
                 return
             log.info("share group %s: the session of member %s has expired", group_id, member_id)
-            heartbeat.remove_member(near, group, member, draft)
+            heartbeat.remove_member(context, group, member, draft)
 
         self.perform(self.missed(timer, epoch, run), now_ms, out)
 
@@ -125,7 +125,7 @@ class ShareGroups(GroupMachine[Draft]):
         if not isinstance(group, ShareGroup):
             return out
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             if self.existing(effect.group_id) is not group:
                 return
             if not group.is_assigning or effect.epoch > group.group_epoch:
@@ -164,11 +164,11 @@ class ShareGroups(GroupMachine[Draft]):
             partitions.setdefault(row.topic_id, set()).add(row.partition)
         failed = next((row for row in outcomes if row.error_code is not ErrorCode.NONE), None)
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             draft.answer = ErrorCode.NONE
             group = self.existing(group_id)
             if failed is None:
-                states.initialized(near, group, partitions, draft)
+                states.initialized(context, group, partitions, draft)
                 return
             log.warning(
                 "share group %s: no state of share partitions was made: %s %s",
@@ -176,7 +176,7 @@ class ShareGroups(GroupMachine[Draft]):
                 failed.error_code.name,
                 failed.error_message or "",
             )
-            states.not_initialized(near, group, partitions, draft)
+            states.not_initialized(context, group, partitions, draft)
 
         if partitions:
             answer = GroupOperation(group_id, token, run, lambda refusal: refusal.error)
@@ -194,15 +194,15 @@ class ShareGroups(GroupMachine[Draft]):
         """
         out: Result[Alteration] = Result()
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             group = self.group_for(group_id, make=True)
             _check_empty(group)
             group.used_by(account)
             more = 0 if group_id in self.shard.groups else group.held_bytes
-            error = states.refuses_states(near, group, topics, more)
+            error = states.refuses_states(context, group, topics, more)
             if error is not ErrorCode.NONE:
                 raise GroupRefusal(error)
-            states.note_initializing(near, group, topics, draft)
+            states.note_initializing(context, group, topics, draft)
             draft.afterwards.append(self.belongs_to(group_id, account))
             draft.answer = Alteration(state_epoch=group.group_epoch)
 
@@ -217,8 +217,8 @@ class ShareGroups(GroupMachine[Draft]):
     ) -> Result[Deletion]:
         """Prepare to delete the offsets of topics. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
 
-        def begin(near: GroupContext, group: ShareGroup, draft: Draft) -> Deletion:
-            return states.begin_deletion_of_topics(near, group, names, draft)
+        def begin(context: GroupContext, group: ShareGroup, draft: Draft) -> Deletion:
+            return states.begin_deletion_of_topics(context, group, names, draft)
 
         return self._begin_deleting(group_id, begin, token, now_ms)
 
@@ -231,10 +231,10 @@ class ShareGroups(GroupMachine[Draft]):
     ) -> Result[Deletion]:
         out: Result[Deletion] = Result()
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             group = self.existing(group_id)
             _check_empty(group)
-            draft.answer = begin(near, group, draft)
+            draft.answer = begin(context, group, draft)
 
         def refuse(refusal: GroupRefusal) -> Deletion:
             return Deletion(refusal.error, refusal.message)
@@ -248,11 +248,11 @@ class ShareGroups(GroupMachine[Draft]):
         """Record that the states of topics have been deleted."""
         out: Result[ErrorCode] = Result()
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             draft.answer = ErrorCode.NONE
             group = self.shard.groups.get(group_id)
             if isinstance(group, ShareGroup):
-                states.deleted(near, group, topic_ids, draft)
+                states.deleted(context, group, topic_ids, draft)
 
         self.perform(
             GroupOperation(group_id, token, run, lambda refusal: refusal.error), now_ms, out
@@ -265,8 +265,8 @@ class ShareGroups(GroupMachine[Draft]):
         """Forget topics that no longer exist."""
         out: Result[Any] = Result()
 
-        def run(near: GroupContext, draft: Draft) -> None:
-            states.forget_topics(near, self.existing(group_id), topic_ids, draft)
+        def run(context: GroupContext, draft: Draft) -> None:
+            states.forget_topics(context, self.existing(group_id), topic_ids, draft)
 
         self.perform(GroupOperation(group_id, None, run, nobody), now_ms, out)
         return out
@@ -275,7 +275,7 @@ class ShareGroups(GroupMachine[Draft]):
         """Remove a group without members, whose states have been deleted already."""
         out: Result[ErrorCode] = Result()
 
-        def run(near: GroupContext, draft: Draft) -> None:
+        def run(context: GroupContext, draft: Draft) -> None:
             group = self.existing(group_id)
             _check_empty(group)
             draft.records += tombstones(group_id, ())
@@ -299,7 +299,7 @@ class ShareGroups(GroupMachine[Draft]):
         """Restart the sessions of all members, as if each had just sent a heartbeat."""
         timeout_ms = self.metadata.settings(group.group_id, self.kind).session_timeout_ms
         for member_id in group.members:
-            self.deadlines.put_off(
+            self.deadlines.postpone(
                 heartbeat.SESSION_DUE, group.group_id, member_id, now_ms + timeout_ms
             )
 

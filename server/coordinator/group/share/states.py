@@ -15,8 +15,8 @@ from kwire.errors import ErrorCode
 
 from ....metadata.image import MetadataImage
 from ...share_state.rows import InitializeState, StatePartition
+from ..modern.context import GroupContext
 from ..modern.draft import Draft
-from ..modern.surroundings import GroupContext
 from .group import ShareGroup, topics_bytes
 from .records import NamedPartitions, StatePartitions, StatePartitionsRecord
 
@@ -48,7 +48,7 @@ class Deletion(NamedTuple):
 
 
 def write_states(
-    near: GroupContext,
+    context: GroupContext,
     group: ShareGroup,
     initializing: Topics,
     initialized: Topics,
@@ -56,7 +56,7 @@ def write_states(
     draft: Draft,
 ) -> None:
     """Store which share partitions have a state."""
-    named = {topic_id: _name(near.image, topic_id) for topic_id in deleting}
+    named = {topic_id: _name(context.image, topic_id) for topic_id in deleting}
     states = StatePartitions(initializing, initialized, named)
     draft.records.append(StatePartitionsRecord(group.group_id, states))
 
@@ -66,18 +66,18 @@ def _name(image: MetadataImage, topic_id: bytes) -> str:
     return UNKNOWN_NAME if topic is None else topic.name
 
 
-def missing_states(near: GroupContext, group: ShareGroup, names: Iterable[str]) -> Topics:
+def missing_states(context: GroupContext, group: ShareGroup, names: Iterable[str]) -> Topics:
     """The partitions of subscribed topics that have no state, and for which none was requested recently."""
     states = group.states or NO_STATES
-    if names is group.topics and group.complete_version == near.image.version:
+    if names is group.topics and group.complete_version == context.image.version:
         return {}
     interval_ms = max(
-        near.config.share_initialize_retry_interval_ms, near.config.offsets_commit_timeout_ms
+        context.config.share_initialize_retry_interval_ms, context.config.offsets_commit_timeout_ms
     )
-    asked = states.initializing if near.now_ms - group.states_ms < interval_ms else {}
+    asked = states.initializing if context.now_ms - group.states_ms < interval_ms else {}
     missing = {}
     for name in names:
-        topic = near.image.topics.get(name)
+        topic = context.image.topics.get(name)
         if topic is None:
             continue
         known = _partitions(states.initialized, topic.topic_id)
@@ -88,7 +88,7 @@ def missing_states(near: GroupContext, group: ShareGroup, names: Iterable[str]) 
             all_partitions = frozenset(range(len(topic.partitions)))
             missing[topic.topic_id] = NamedPartitions(name, all_partitions - known)
     if names is group.topics and not missing and not states.initializing:
-        group.complete_version = near.image.version
+        group.complete_version = context.image.version
     return missing
 
 
@@ -98,12 +98,12 @@ def _partitions(topics: Topics, topic_id: bytes) -> frozenset[int]:
 
 
 def ask_for_states(
-    near: GroupContext, group: ShareGroup, group_epoch: int, missing: Topics, draft: Draft
+    context: GroupContext, group: ShareGroup, group_epoch: int, missing: Topics, draft: Draft
 ) -> None:
     """Record that states are being initialized, and request them."""
     if not missing:
         return
-    note_initializing(near, group, missing, draft)
+    note_initializing(context, group, missing, draft)
     rows = [
         InitializeState(topic_id, number, group_epoch)
         for topic_id, (_, partitions) in missing.items()
@@ -113,7 +113,7 @@ def ask_for_states(
 
 
 def refuses_states(
-    near: GroupContext, group: ShareGroup, topics: Topics, more: int = 0
+    context: GroupContext, group: ShareGroup, topics: Topics, more: int = 0
 ) -> ErrorCode:
     """The error if there is no memory to note that partitions have a state, and for `more` other bytes; or NONE.
 
@@ -125,17 +125,19 @@ def refuses_states(
         for topic_id, (name, partitions) in topics.items()
     }
     more += topics_bytes(new)
-    return near.memory.refuses_members(near.config, group.client, group.held_bytes, more)
+    return context.memory.refuses_members(context.config, group.client, group.held_bytes, more)
 
 
-def note_initializing(near: GroupContext, group: ShareGroup, topics: Topics, draft: Draft) -> None:
+def note_initializing(
+    context: GroupContext, group: ShareGroup, topics: Topics, draft: Draft
+) -> None:
     """Record that states are being initialized; cancels the deletion of these states."""
     if not topics:
         return
     states = group.states or NO_STATES
     initializing = combined(states.initializing, topics)
     deleting = [topic_id for topic_id in states.deleting if topic_id not in initializing]
-    write_states(near, group, initializing, states.initialized, deleting, draft)
+    write_states(context, group, initializing, states.initialized, deleting, draft)
 
 
 def combined(first: Topics, second: Topics) -> dict[bytes, NamedPartitions]:
@@ -161,16 +163,19 @@ def without(topics: Topics, gone: Mapping[bytes, Collection[int]]) -> dict[bytes
 
 
 def initialized(
-    near: GroupContext, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
+    context: GroupContext,
+    group: ShareGroup,
+    partitions: Mapping[bytes, Collection[int]],
+    draft: Draft,
 ) -> None:
     """Record that partitions have a state now."""
     states = group.states or NO_STATES
     made = {
-        topic_id: NamedPartitions(_name(near.image, topic_id), frozenset(some))
+        topic_id: NamedPartitions(_name(context.image, topic_id), frozenset(some))
         for topic_id, some in partitions.items()
     }
     write_states(
-        near,
+        context,
         group,
         without(states.initializing, partitions),
         combined(states.initialized, made),
@@ -180,17 +185,20 @@ def initialized(
 
 
 def not_initialized(
-    near: GroupContext, group: ShareGroup, partitions: Mapping[bytes, Collection[int]], draft: Draft
+    context: GroupContext,
+    group: ShareGroup,
+    partitions: Mapping[bytes, Collection[int]],
+    draft: Draft,
 ) -> None:
     """Record that partitions have no state after all; the next heartbeat requests them again."""
     states = group.states
     if states is None or not states.initializing or not partitions:
         return
     left = without(states.initializing, partitions)
-    write_states(near, group, left, states.initialized, states.deleting, draft)
+    write_states(context, group, left, states.initialized, states.deleting, draft)
 
 
-def begin_deletion(near: GroupContext, group: ShareGroup, draft: Draft) -> Deletion:
+def begin_deletion(context: GroupContext, group: ShareGroup, draft: Draft) -> Deletion:
     """Record that all states of a group are being deleted, and return them."""
     states = group.states
     if states is None:
@@ -198,7 +206,7 @@ def begin_deletion(near: GroupContext, group: ShareGroup, draft: Draft) -> Delet
     again = {
         topic_id: NamedPartitions(topic.name, frozenset(range(len(topic.partitions))))
         for topic_id in states.deleting
-        if (topic := near.image.topics_by_id.get(topic_id)) is not None
+        if (topic := context.image.topics_by_id.get(topic_id)) is not None
     }
     gone = combined(combined(states.initialized, states.initializing), again)
     deleting = {topic_id: name for topic_id, (name, _) in gone.items()}
@@ -208,7 +216,7 @@ def begin_deletion(near: GroupContext, group: ShareGroup, draft: Draft) -> Delet
 
 
 def begin_deletion_of_topics(
-    near: GroupContext, group: ShareGroup, names: Iterable[str], draft: Draft
+    context: GroupContext, group: ShareGroup, names: Iterable[str], draft: Draft
 ) -> Deletion:
     """Record that the states of some topics are being deleted, and return them."""
     states = group.states
@@ -219,7 +227,7 @@ def begin_deletion_of_topics(
     gone: dict[bytes, NamedPartitions] = {}
     refused: list[tuple[str, ErrorCode, str | None]] = []
     for name in names:
-        topic = near.image.topics.get(name)
+        topic = context.image.topics.get(name)
         if topic is None:
             refused.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
         elif topic.topic_id in kept:
@@ -231,7 +239,7 @@ def begin_deletion_of_topics(
         else:
             why = "There is no offset information to delete."
             refused.append((name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why))
-    write_states(near, group, states.initializing, kept, deleting, draft)
+    write_states(context, group, states.initializing, kept, deleting, draft)
     return Deletion(rows=_rows(gone), refused=tuple(refused))
 
 
@@ -244,7 +252,7 @@ def _rows(topics: Topics) -> tuple[StatePartition, ...]:
 
 
 def deleted(
-    near: GroupContext, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
+    context: GroupContext, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
 ) -> None:
     """Record that the states of topics have been deleted."""
     states = group.states
@@ -252,18 +260,18 @@ def deleted(
         return
     gone = frozenset(topic_ids)
     left = [topic_id for topic_id in states.deleting if topic_id not in gone]
-    write_states(near, group, states.initializing, states.initialized, left, draft)
+    write_states(context, group, states.initializing, states.initialized, left, draft)
 
 
 def forget_topics(
-    near: GroupContext, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
+    context: GroupContext, group: ShareGroup, topic_ids: Collection[bytes], draft: Draft
 ) -> None:
     """Forget deleted topics; the share coordinators delete their states themselves."""
     states = group.states
     if states is None or not any(topic_id in topics for topics in states for topic_id in topic_ids):
         return
     write_states(
-        near,
+        context,
         group,
         {each: value for each, value in states.initializing.items() if each not in topic_ids},
         {each: value for each, value in states.initialized.items() if each not in topic_ids},

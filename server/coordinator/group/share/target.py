@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from kwire.errors import ErrorCode
 
 from ....steps import exhaust
+from ..modern.context import GroupContext
 from ..modern.draft import AssignTarget, Draft
 from ..modern.members import NO_PARTITIONS, Partitions
 from ..modern.order import names_in_order
 from ..modern.refusal import GroupRefusal
-from ..modern.surroundings import GroupContext
 from .group import ShareGroup
 from .member import ShareGroupMember
 from .records import ShareTargetEpochRecord, ShareTargetRecord
@@ -26,7 +26,7 @@ AT_ONCE = 2_000
 
 
 def update_target(
-    near: GroupContext,
+    context: GroupContext,
     group: ShareGroup,
     group_epoch: int,
     new: ShareGroupMember,
@@ -40,13 +40,13 @@ def update_target(
     present = group.assignment_epoch, group.target_of(new.member_id)
     if group.assignment_epoch >= group_epoch or group.is_assigning:
         return present
-    if not near.may_assign(group.assignment_timestamp_ms):
+    if not context.may_assign(group.assignment_timestamp_ms):
         return present
-    given = sharing_input(near, group, new, topics)
+    given = sharing_input(context, group, new, topics)
     # Each partition has a member, and each member a partition: of all topics, or of each.
     shared = len(given.members) if given.alike else sum(topics.values())
     more = group.more_for(sum(map(len, given.partitions.values())) + shared)
-    error = near.memory.refuses_assignment(near.config, group.client, group.held_bytes, more)
+    error = context.memory.refuses_assignment(context.config, group.client, group.held_bytes, more)
     if error is not ErrorCode.NONE:
         if new.assigned:
             return present  # it keeps what it has until there is room
@@ -58,15 +58,15 @@ def update_target(
         )
         return present
     found = exhaust(steps)
-    write_target(group, list(given.members), found, group_epoch, near.now_ms, draft)
+    write_target(group, list(given.members), found, group_epoch, context.now_ms, draft)
     return group_epoch, found.get(new.member_id, NO_PARTITIONS)
 
 
 def sharing_input(
-    near: GroupContext, group: ShareGroup, new: ShareGroupMember, topics: Counter[str]
+    context: GroupContext, group: ShareGroup, new: ShareGroupMember, topics: Counter[str]
 ) -> SharingInput:
     """Describe the group to the assignor, with `new` as one of its members."""
-    known = near.image.topics
+    known = context.image.topics
     partitions: dict[bytes, list[int]] = {}
     by_names: dict[frozenset[str], list[bytes]] = {}
 
