@@ -22,7 +22,7 @@ DATA_LOSS = re.compile(
 #: filled with the groups of the pattern.
 KNOWN: tuple[tuple[str, str], ...] = (
     # What a job's own code raised inside Spark, in a batch or in a task.
-    (r"(?:^|[\s.])(?:Problem|WrongCall|SegmentError|Refused): ([^\n]+)", "{0}"),
+    (r"(?:^|[\s.])(?:Problem|WrongCall|SegmentError|FetchRefused): ([^\n]+)", "{0}"),
     (
         r"(?:No space left on device|Disk quota exceeded)",
         "the disk is full; nothing written so far is lost: make room and run the same command again",

@@ -118,7 +118,7 @@ class LogPlace:
             self.ranges[where] = facts.range
 
     def rows(self, spark: SparkSession) -> DataFrame | None:
-        """See Place."""
+        """See AuditPlace."""
         bounds: list[dict[str, dict[str, int]]] = [{}, {}]
         for (topic, partition), own in self.ranges.items():
             if not own.is_empty:
@@ -143,15 +143,15 @@ class LogPlace:
         )
 
     def asks_for_gaps(self, facts: PartitionFacts) -> bool:
-        """See Place."""
+        """See AuditPlace."""
         return False
 
     def comparable(self, where: Where) -> ClaimedRange:
-        """See Place."""
+        """See AuditPlace."""
         return self.ranges[where]
 
     def judge(self, facts: PartitionFacts, gaps: Gaps) -> list[Finding]:
-        """See Place."""
+        """See AuditPlace."""
         own = self.facts[facts.where]
         facts.batch_bytes = dict(own.batch_bytes)
         findings = [wrong("damage", facts, _damage_text(one), one.offset) for one in own.damages]

@@ -78,7 +78,7 @@ class TopicPlace:
         }
 
     def rows(self, spark: SparkSession) -> DataFrame | None:
-        """See Place."""
+        """See AuditPlace."""
         if all(one.is_empty for one in self.ranges.values()):
             return None
         bounds: list[dict[str, dict[str, int]]] = [{}, {}]
@@ -100,15 +100,15 @@ class TopicPlace:
         )
 
     def asks_for_gaps(self, facts: PartitionFacts) -> bool:
-        """See Place."""
+        """See AuditPlace."""
         return facts.missing > 0 and not is_compacted(self.configs.get(facts.topic, {}))
 
     def comparable(self, where: Where) -> ClaimedRange:
-        """See Place."""
+        """See AuditPlace."""
         return self.ranges[where]
 
     def judge(self, facts: PartitionFacts, gaps: Gaps) -> list[Finding]:
-        """See Place."""
+        """See AuditPlace."""
         findings = self._open(facts)
         if facts.missing:
             config = self.configs.get(facts.topic, {})
@@ -201,7 +201,7 @@ class ArchivePlace:
         return absent
 
     def rows(self, spark: SparkSession) -> DataFrame | None:
-        """See Place."""
+        """See AuditPlace."""
         files = [
             self._archive.storage.location(file.path)
             for entries in self._entries.values()
@@ -214,15 +214,15 @@ class ArchivePlace:
         return spark.read.schema(_ARCHIVED).option("basePath", self._archive.path).parquet(*files)
 
     def asks_for_gaps(self, facts: PartitionFacts) -> bool:
-        """See Place."""
+        """See AuditPlace."""
         return False
 
     def comparable(self, where: Where) -> ClaimedRange:
-        """See Place."""
+        """See AuditPlace."""
         return self.ranges[where]
 
     def judge(self, facts: PartitionFacts, gaps: Gaps) -> list[Finding]:
-        """See Place."""
+        """See AuditPlace."""
         findings = []
         expected = absent_rows = accounted = 0
         end = facts.range.start

@@ -56,11 +56,11 @@ class Avro:
     schema: Any
 
     def body(self, value: bytes) -> bytes:
-        """See Form."""
+        """See ValueForm."""
         return value[PREFIX_BYTES:]
 
     def read(self, data: bytes, table: ValueForm | None = None) -> dict[str, Any]:
-        """See Form; a value is resolved to the table's schema by Avro's rules."""
+        """See ValueForm; a value is resolved to the table's schema by Avro's rules."""
         import fastavro
 
         stream = io.BytesIO(data)

@@ -34,11 +34,11 @@ class Json:
     """Any JSON; the columns say what is to be in it."""
 
     def body(self, value: bytes) -> bytes:
-        """See Form."""
+        """See ValueForm."""
         return value[PREFIX_BYTES:]
 
     def read(self, data: bytes, table: ValueForm | None = None) -> dict[str, Any]:
-        """See Form."""
+        """See ValueForm."""
         try:
             found = json.loads(data, parse_float=Decimal)
         except Exception as error:

@@ -65,7 +65,7 @@ class Protobuf:
     name: str
 
     def body(self, value: bytes) -> bytes:
-        """See Form. The indexes have to lead to this message."""
+        """See ValueForm. The indexes have to lead to this message."""
         try:
             indexes, at = message_indexes(value)
         except WireError as error:
@@ -79,7 +79,7 @@ class Protobuf:
         return value[at:]
 
     def read(self, data: bytes, table: ValueForm | None = None) -> dict[str, Any]:
-        """See Form. In a value with an id, all fields have to be of the message."""
+        """See ValueForm. In a value with an id, all fields have to be of the message."""
         cls, fields = _message(self)
         try:
             message = cls.FromString(data)

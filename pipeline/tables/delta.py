@@ -63,7 +63,7 @@ class Delta:
 
     @classmethod
     def of(cls, place: TablePlace, topic: str, kind: str, columns: pa.Schema) -> Delta:
-        """See Place.table. The files of tables of values are in folders of their own."""
+        """See TablePlace.table. The files of tables of values are in folders of their own."""
         folder = f"{kind}/{cls.format}/{topic}" if kind else f"topic={topic}"
         return cls(
             place.path, folder, topic, columns, for_delta(place.settings), prefix_of(columns)

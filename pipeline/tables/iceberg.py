@@ -88,7 +88,7 @@ class Iceberg:
 
     @classmethod
     def of(cls, place: TablePlace, topic: str, kind: str, columns: pa.Schema) -> Iceberg:
-        """See Place.table."""
+        """See TablePlace.table."""
         folder = f"{ICEBERG}/{kind}/{topic}" if kind else f"{ICEBERG}/{topic}"
         identifier = (*place.namespace, f"{topic}{kind}")
         day_of = f"{prefix_of(columns)}timestamp"

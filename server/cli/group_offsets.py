@@ -91,7 +91,7 @@ class CommittedOffsets:
         self._broker = broker
 
     def stored(self) -> dict[Partition, int]:
-        """See GroupOffsets."""
+        """See GroupOffsetCommands."""
         request = OffsetFetchRequest(group_id=self._group, topics=None)
         response = self._brokers.ask(request, self._broker, 7)
         check(response.error_code, None, self._group)
@@ -103,7 +103,7 @@ class CommittedOffsets:
         }
 
     def store(self, plan: Mapping[Partition, int]) -> dict[Partition, int]:
-        """See GroupOffsets."""
+        """See GroupOffsetCommands."""
         request = OffsetCommitRequest(
             group_id=self._group,
             topics=[
@@ -129,7 +129,7 @@ class CommittedOffsets:
         }
 
     def forget(self, tps: Iterable[Partition]) -> dict[str, int]:
-        """See GroupOffsets."""
+        """See GroupOffsetCommands."""
         request = OffsetDeleteRequest(
             group_id=self._group,
             topics=[
@@ -163,7 +163,7 @@ class StartOffsets:
         self._broker = broker
 
     def stored(self) -> dict[Partition, int]:
-        """See GroupOffsets."""
+        """See GroupOffsetCommands."""
         wanted = DescribeShareGroupOffsetsRequestGroup(group_id=self._group, topics=None)
         request = DescribeShareGroupOffsetsRequest(groups=[wanted])
         row = self._brokers.ask(request, self._broker).groups[0]
@@ -176,7 +176,7 @@ class StartOffsets:
         }
 
     def store(self, plan: Mapping[Partition, int]) -> dict[Partition, int]:
-        """See GroupOffsets."""
+        """See GroupOffsetCommands."""
         request = AlterShareGroupOffsetsRequest(
             group_id=self._group,
             topics=[
@@ -202,7 +202,7 @@ class StartOffsets:
         }
 
     def forget(self, tps: Iterable[Partition]) -> dict[str, int]:
-        """See GroupOffsets."""
+        """See GroupOffsetCommands."""
         request = DeleteShareGroupOffsetsRequest(
             group_id=self._group,
             topics=[

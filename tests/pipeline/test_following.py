@@ -128,7 +128,7 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
         ),
         ("Set(orders-1) are gone. Some data", "orders-1: no longer there"),
         (
-            "kwire.pipeline.stored_batches.Refused: cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED\n",
+            "kwire.pipeline.stored_batches.FetchRefused: cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED\n",
             "cannot read orders-0 at offset 3: TOPIC_AUTHORIZATION_FAILED",
         ),
         (
@@ -302,7 +302,7 @@ def test_client_that_cannot_be_made_for_commits_does_not_end_the_job(
     def refuse(*_: object) -> None:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "`max.poll.interval.ms` is small"))
 
-    monkeypatch.setattr(cluster_module, "Committer", refuse)
+    monkeypatch.setattr(cluster_module, "OffsetCommitter", refuse)
     with Cluster("h:1") as cluster:
         offsets = BatchOffsets(cluster, "jobs")
         end: Any = SimpleNamespace(progress=progress({"orders": {"0": 5}}, {}))

@@ -48,7 +48,7 @@ class StaleMarkers(NamedTuple):
     def verify(
         self, partition: Partition, records: RecordsBytes, granted: Granted | None = None
     ) -> AppendError | None:
-        """See Verifier. Errors: INVALID_PRODUCER_EPOCH."""
+        """See AppendVerifier. Errors: INVALID_PRODUCER_EPOCH."""
         markers = self.markers
         producers = partition.log.producers
         if partition.is_leader and producers.is_stale_marker(
