@@ -11,6 +11,7 @@ from kwire.records.builder import BatchBuilder
 from server.cli.dump_log import files_of
 from server.explain.directory import LogFiles, record_facts
 from server.log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, CorruptCheckpoint
+from server.log.stored_logs import segment_files
 from server.metadata.topic_partition import TopicPartition
 
 
@@ -33,7 +34,7 @@ def test_pipe_among_segments_is_passed_over(tmp_path: Path) -> None:
     assert list(files_of(tmp_path)) == [segment]
     tp = TopicPartition("t", 0)
     files = LogFiles([str(tmp_path)])
-    assert files.segments(tp) == [segment]
+    assert segment_files(log) == [segment]
     assert list(files.batches(tp)) == []
 
 
