@@ -16,9 +16,10 @@ from server.broker import Broker
 from server.config import BrokerConfig
 from server.log.file_layer import FileLayer
 
-from ..support.replicas import values
+from ..support.replicas import batch, values
+from ..support.requests import produce_request
 from ..support.socket_client import SocketClient
-from ..test_broker import connect, create, fetch, metadata, produce_request
+from ..test_broker import connect, create, fetch, metadata
 
 Scenario = Callable[[Broker, SocketClient, "HeldDisk"], Awaitable[None]]
 
@@ -75,7 +76,7 @@ def test_producer_is_answered_and_consumers_read_after_the_flush(tmp_path: Path,
     async def scenario(broker: Broker, client: SocketClient, disk: HeldDisk) -> None:
         other = await connect(broker)
         await create(client, "a", flush_messages="1")
-        await client.send(produce_request("a", b"v", acks=acks), 9)
+        await client.send(produce_request(("a", 0, batch(b"v")), acks=acks), 9)
         await asked(disk)
         assert (await fetch(other, "a")).high_watermark == 0  # and the loop is not blocked
         disk.may.set()
@@ -97,7 +98,7 @@ def test_waiting_fetch_is_woken_by_the_flush(tmp_path: Path) -> None:
         other = await connect(broker)
         await create(client, "a", flush_messages="1")
         await other.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
-        await client.send(produce_request("a", b"v"), 9)
+        await client.send(produce_request(("a", 0, batch(b"v"))), 9)
         await asked(disk)
         disk.may.set()
         (row,) = rows(await other.receive()).values()
@@ -111,10 +112,10 @@ def test_only_every_so_many_records_wait(tmp_path: Path) -> None:
     async def scenario(broker: Broker, client: SocketClient, disk: HeldDisk) -> None:
         await create(client, "a", flush_messages="3")
         for _ in range(2):
-            answer = await client.ask(produce_request("a", b"v"), 9)
+            answer = await client.ask(produce_request(("a", 0, batch(b"v"))), 9)
             assert answer.responses[0].partition_responses[0].error_code == 0
         assert not disk.asked.is_set()
-        await client.send(produce_request("a", b"v"), 9)
+        await client.send(produce_request(("a", 0, batch(b"v"))), 9)
         await asked(disk)
         other = await connect(broker)
         assert (await fetch(other, "a")).high_watermark == 2
@@ -134,7 +135,7 @@ def test_failed_flush_is_answered_with_a_storage_error(
         assert (second / "a-0").exists()
         disk.failing = True
         disk.may.set()
-        answer = await client.ask(produce_request("a", b"v"), 9)
+        answer = await client.ask(produce_request(("a", 0, batch(b"v"))), 9)
         error = answer.responses[0].partition_responses[0].error_code
         assert error == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await metadata(client, "filler")).topics[0].error_code == 0
