@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -60,11 +61,30 @@ def address() -> Any:
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "aiokafka"])
 def test_client_prints_a_record_that_existed_before_it(client: str, address: str) -> None:
     code = CLIENTS[client].replace("localhost:9092", address)
-    names = {each.__name__: each for each in (KafkaConsumer, AIOKafkaConsumer, Consumer)}
-    names["print"] = printing  # type: ignore[assignment]
+    made: list[Any] = []
+
+    def kept(kind: type) -> Callable[..., Any]:
+        def make(*args: Any, **options: Any) -> Any:
+            made.append(kind(*args, **options))
+            return made[-1]
+
+        return make
+
+    names: dict[str, Any] = {
+        each.__name__: kept(each) for each in (KafkaConsumer, AIOKafkaConsumer, Consumer)
+    }
+    names["print"] = printing
     exec(f"async def main():\n    {code}", names)
+
+    async def main() -> None:
+        try:
+            await names["main"]()
+        finally:  # the lines above end with the program; in this one, clients would go on
+            for each in made:
+                await each.stop() if client == "aiokafka" else each.close()
+
     with pytest.raises(Printed) as printed:
-        asyncio.run(names["main"]())  # type: ignore[arg-type,call-arg]
+        asyncio.run(main())
     assert printed.value.args == (b"first",)
 
 
