@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import ipaddress
 from datetime import timedelta
@@ -84,11 +85,8 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         builder = self._builder(self._name, self._key.public_key(), YEARS)
-        self.certificate = (
-            builder.add_extension(constraints, critical=True)
-            .add_extension(SIGNS_CERTIFICATES, critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
+        builder = builder.add_extension(constraints, critical=True)
+        self.certificate = self._signed(builder.add_extension(SIGNS_CERTIFICATES, critical=True))
         self.pem = self.certificate.public_bytes(Encoding.PEM).decode()
 
     def write(self, path: Path) -> Path:
@@ -114,7 +112,20 @@ class Authority:
         if hosts:
             names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
-        return Issued(key, builder.sign(self._key, hashes.SHA256()))
+        return Issued(key, self._signed(builder))
+
+    def _signed(self, builder: x509.CertificateBuilder) -> x509.Certificate:
+        """Sign with Python's own class of dates in place: cryptography keeps the one that it finds first, for good.
+
+        If that were freezegun's, no certificate could be made any more once the time is no longer frozen.
+        """
+        found = datetime.datetime
+        own = next(each for each in found.__mro__ if each.__module__ == each.__name__ == "datetime")
+        datetime.datetime = own  # type: ignore[misc]
+        try:
+            return builder.sign(self._key, hashes.SHA256())
+        finally:
+            datetime.datetime = found  # type: ignore[misc]
 
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePublicKey, valid_for: timedelta
