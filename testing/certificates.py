@@ -121,7 +121,7 @@ class Authority:
         """
         found = datetime.datetime
         own = next(each for each in found.__mro__ if each.__module__ == each.__name__ == "datetime")
-        datetime.datetime = own  # type: ignore[misc]
+        datetime.datetime = own  # type: ignore[assignment, misc]
         try:
             return builder.sign(self._key, hashes.SHA256())
         finally:
