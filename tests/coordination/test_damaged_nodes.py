@@ -116,6 +116,8 @@ DAMAGED = [
     b"9" * 5_000,
     b'{"brokerid": ' + b"9" * 5_000 + b"}",
 ]
+#: All fields of a broker have defaults, and an epoch is a number.
+STILL_READ = {("broker", b"{}"), ("controller epoch", b"0")}
 #: What may stand at any place of a document.
 VALUES: list[Any] = [
     None,
@@ -135,12 +137,13 @@ VALUES: list[Any] = [
 ]
 
 
-def reads(what: str, data: bytes) -> None:
-    """Read a node, or be told which one is damaged; errors of other kinds are those of the test."""
+def damage(what: str, data: bytes) -> str | None:
+    """Read a node; return what is said if it is damaged. Errors of other kinds are those of the test."""
     try:
         READERS[what][0](data)
     except paths.MalformedNode as error:
-        assert str(error).startswith("/"), error
+        return str(error)
+    return None
 
 
 @READER
@@ -153,7 +156,12 @@ def test_document_of_apache_kafka_is_read(what: str) -> None:
 @READER
 @pytest.mark.parametrize("data", DAMAGED, ids=range(len(DAMAGED)))
 def test_damaged_node_is_named(what: str, data: bytes) -> None:
-    reads(what, data)
+    said = damage(what, data)
+    if (what, data) in STILL_READ:
+        assert said is None
+    else:
+        assert said is not None
+        assert said.startswith("/")
 
 
 def places(document: Any) -> list[tuple[Any, ...]]:
@@ -179,12 +187,14 @@ def test_node_with_any_part_of_another_kind_is_read_or_named(what: str) -> None:
     document = READERS[what][1]
     for place in places(document) if isinstance(document, dict) else [()]:
         for value in VALUES:
-            reads(what, json.dumps(with_part(document, place, value)).encode())
+            found = damage(what, json.dumps(with_part(document, place, value)).encode())
+            assert found is None or found.startswith("/"), (place, value)
 
 
 @given(st.sampled_from(sorted(READERS)), st.binary(max_size=40))
 def test_node_with_any_bytes_is_read_or_named(what: str, data: bytes) -> None:
-    reads(what, data)
+    said = damage(what, data)
+    assert said is None or said.startswith("/")
 
 
 @pytest.mark.parametrize("replicas", ["12", {"1": 2}, [1.5], [True], [10**10], None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.support.clock import ManualClock
 Stored = tuple[bytes, bytes | None]
 
 
-class DrivenShard:
+class DrivenShard(ABC):
     """A shard, and a replacement for the runtime.
 
     Writes are committed immediately, unless `hold` is set: then `commit()` or `fail(error)` ends them one after
@@ -35,12 +36,13 @@ class DrivenShard:
         self.effects: list[Any] = []
         self.restart()
 
+    @abstractmethod
     def new_shard(self) -> Any:
-        raise NotImplementedError
+        """A shard without a log."""
 
+    @abstractmethod
     def replay(self, shard: Any, entry: Any, position: int) -> None:
         """Replay an entry of the log."""
-        raise NotImplementedError
 
     def entries(self, stored: list[Stored], result: Result) -> list[Any]:
         """The entries of the log that hold the encoded records of a result."""

@@ -105,9 +105,14 @@ def test_expression_that_means_something_else_in_java_is_refused(pattern: str) -
         PrincipalRules(f"RULE:{pattern}/x/")
 
 
-@pytest.mark.parametrize("pattern", [r"[\[a&]\[&&", r"\Q[[\E[^\]]", r"\\v[]a]", "[^]&]"])
-def test_expression_that_means_the_same_in_java_is_accepted(pattern: str) -> None:
-    PrincipalRules(f"RULE:{pattern}/x/")
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [(r"[\[a&]\[&&", "&[&&"), (r"\Q[[\E[^\]]", "[[a"), (r"\\v[]a]", r"\v]"), ("[^]&]", "b")],
+)
+def test_expression_that_means_the_same_in_java_matches_the_same(pattern: str, name: str) -> None:
+    rules = PrincipalRules(f"RULE:{pattern}/x/,DEFAULT")
+    assert rules.user(name) == "x"
+    assert rules.user(f"{name}]") == f"{name}]"
 
 
 def test_only_a_refused_expression_is_explained_with_re2() -> None:
