@@ -21,7 +21,13 @@ from typing import NamedTuple
 from kwire.messages.internal import consumer_group as stored
 
 from ..modern.members import MemberState, Partitions
-from ..modern.records import Forms, RecordForm, from_rows, in_rows
+from ..modern.records import (
+    Forms,
+    RecordForm,
+    epoch_form,
+    target_epoch_form,
+    target_form,
+)
 from .group import ConsumerGroup, ResolvedRegex
 from .member import ClassicMember, ConsumerGroupMember, PartitionEpochs
 
@@ -214,15 +220,7 @@ def _epochs(rows: list[stored.TopicPartitions], member_epoch: int) -> PartitionE
 
 
 FORMS = Forms(
-    RecordForm(
-        EpochRecord,
-        stored.ConsumerGroupMetadataKey,
-        stored.ConsumerGroupMetadataValue,
-        lambda record: stored.ConsumerGroupMetadataValue(
-            epoch=record.value[0], metadata_hash=record.value[1]
-        ),
-        lambda _, message: (message.epoch, message.metadata_hash),
-    ),
+    epoch_form(EpochRecord, stored.ConsumerGroupMetadataKey, stored.ConsumerGroupMetadataValue),
     RecordForm(PartitionMetadataRecord, stored.ConsumerGroupPartitionMetadataKey),
     RecordForm(
         MemberRecord,
@@ -231,23 +229,16 @@ FORMS = Forms(
         lambda record: _member_value(record.value),
         lambda key, message: _member(intern(key.member_id), message),
     ),
-    RecordForm(
+    target_epoch_form(
         TargetEpochRecord,
         stored.ConsumerGroupTargetAssignmentMetadataKey,
         stored.ConsumerGroupTargetAssignmentMetadataValue,
-        lambda record: stored.ConsumerGroupTargetAssignmentMetadataValue(
-            assignment_epoch=record.value[0], assignment_timestamp=record.value[1]
-        ),
-        lambda _, message: (message.assignment_epoch, message.assignment_timestamp),
     ),
-    RecordForm(
+    target_form(
         TargetRecord,
         stored.ConsumerGroupTargetAssignmentMemberKey,
         stored.ConsumerGroupTargetAssignmentMemberValue,
-        lambda record: stored.ConsumerGroupTargetAssignmentMemberValue(
-            topic_partitions=in_rows(stored.TopicPartition, record.value)
-        ),
-        lambda _, message: from_rows(message.topic_partitions),
+        stored.TopicPartition,
     ),
     RecordForm(
         CurrentRecord,

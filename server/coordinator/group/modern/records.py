@@ -28,6 +28,43 @@ class RecordForm(NamedTuple):
     read: Callable[[Any, Any], Any] = lambda key, message: bytes(message)
 
 
+def epoch_form(record: Callable[..., Any], key: type[Any], message: type[Any]) -> RecordForm:
+    """The form of a group's epoch and its metadata hash."""
+    return RecordForm(
+        record,
+        key,
+        message,
+        lambda record: message(epoch=record.value[0], metadata_hash=record.value[1]),
+        lambda _, stored: (stored.epoch, stored.metadata_hash),
+    )
+
+
+def target_epoch_form(record: Callable[..., Any], key: type[Any], message: type[Any]) -> RecordForm:
+    """The form of the epoch of a target assignment, and when it was made in ms since the epoch."""
+    return RecordForm(
+        record,
+        key,
+        message,
+        lambda record: message(
+            assignment_epoch=record.value[0], assignment_timestamp=record.value[1]
+        ),
+        lambda _, stored: (stored.assignment_epoch, stored.assignment_timestamp),
+    )
+
+
+def target_form(
+    record: Callable[..., Any], key: type[Any], message: type[Any], row: type[Any]
+) -> RecordForm:
+    """The form of a member's target assignment; `row` is the message's struct of a topic."""
+    return RecordForm(
+        record,
+        key,
+        message,
+        lambda record: message(topic_partitions=in_rows(row, record.value)),
+        lambda _, stored: from_rows(stored.topic_partitions),
+    )
+
+
 class Forms:
     """The forms of the records of one kind of group."""
 

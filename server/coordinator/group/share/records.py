@@ -21,7 +21,15 @@ from typing import NamedTuple
 from kwire.messages.internal import share_group as stored
 
 from ..modern.members import MemberState, Partitions
-from ..modern.records import Forms, RecordForm, from_rows, in_rows
+from ..modern.records import (
+    Forms,
+    RecordForm,
+    epoch_form,
+    from_rows,
+    in_rows,
+    target_epoch_form,
+    target_form,
+)
 from .member import ShareGroupMember
 
 
@@ -169,32 +177,17 @@ FORMS = Forms(
         ),
         lambda key, message: _member(intern(key.member_id), message),
     ),
-    RecordForm(
-        ShareEpochRecord,
-        stored.ShareGroupMetadataKey,
-        stored.ShareGroupMetadataValue,
-        lambda record: stored.ShareGroupMetadataValue(
-            epoch=record.value[0], metadata_hash=record.value[1]
-        ),
-        lambda _, message: (message.epoch, message.metadata_hash),
-    ),
-    RecordForm(
+    epoch_form(ShareEpochRecord, stored.ShareGroupMetadataKey, stored.ShareGroupMetadataValue),
+    target_epoch_form(
         ShareTargetEpochRecord,
         stored.ShareGroupTargetAssignmentMetadataKey,
         stored.ShareGroupTargetAssignmentMetadataValue,
-        lambda record: stored.ShareGroupTargetAssignmentMetadataValue(
-            assignment_epoch=record.value[0], assignment_timestamp=record.value[1]
-        ),
-        lambda _, message: (message.assignment_epoch, message.assignment_timestamp),
     ),
-    RecordForm(
+    target_form(
         ShareTargetRecord,
         stored.ShareGroupTargetAssignmentMemberKey,
         stored.ShareGroupTargetAssignmentMemberValue,
-        lambda record: stored.ShareGroupTargetAssignmentMemberValue(
-            topic_partitions=in_rows(stored.TopicPartition, record.value)
-        ),
-        lambda _, message: from_rows(message.topic_partitions),
+        stored.TopicPartition,
     ),
     RecordForm(
         ShareCurrentRecord,
