@@ -17,7 +17,9 @@ from kwire.pipeline.audit.facts import (
     gather,
 )
 from kwire.pipeline.audit.log_facts import LogFacts, put_together
+from kwire.pipeline.audit.places import ArchivePlace
 from kwire.pipeline.audit.segment_scan import scan_segment
+from kwire.pipeline.manifest import Archive, ArchiveFile, ManifestEntry
 from kwire.records.batch import RecordBatch, rewrite_crc
 from kwire.records.layout import ATTRIBUTES_AT, BATCH_LENGTH_AT
 
@@ -182,3 +184,22 @@ def test_gathered_parts_count_gaps_at_both_ends() -> None:
     assert (facts.min_timestamp, facts.max_timestamp) == (100, 700)
     assert facts.content == Digest(3, 4)
     assert facts.missing == facts.range.size - facts.rows
+
+
+def test_archived_files_that_are_missing_or_of_another_size_are_told(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "archive")
+    archive.create()
+    names = [f"topic=t/date=2026-01-02/hour=05/{name}.parquet" for name in ("a", "b", "c")]
+    files = tuple(ArchiveFile(name, 5, 100, 5 * n, 5 * n + 4, 1, 2) for n, name in enumerate(names))
+    archive.commit_batch([ManifestEntry("t", 0, 0, 14, 15, files)], 0)
+    for name, size in zip(names[:2], (100, 3), strict=True):
+        path = Path(archive.path) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(size))
+    place = ArchivePlace(archive, None)
+    facts = PartitionFacts(place.name, "t", 0, place.ranges["t", 0], rows=5)
+    told = [each.text for each in place.judge(facts, ()) if each.kind == "file"]
+    assert told == [
+        f"{names[1]} has 3 bytes instead of 100: 5 records from offset 5 to 9",
+        f"{names[2]} is missing: 5 records from offset 10 to 14",
+    ]
